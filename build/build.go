@@ -63,8 +63,9 @@ type Options struct {
 	NoCache     bool              // ignore the cache, and empty the cache mounts
 	// NoCacheFilter are names or numbers of stages to which NoCache applies.
 	NoCacheFilter []string
-	// RewriteTimes limits the times of files in new layers to SOURCE_DATE_EPOCH, if it is set.
-	RewriteTimes bool
+	// Reproducible gives the same image everywhere: files and the image have the time
+	// SOURCE_DATE_EPOCH, or a constant. Setting SOURCE_DATE_EPOCH implies it.
+	Reproducible bool
 	// Compression of new layers: "gzip", the default, or "zstd".
 	Compression string
 	Secrets     map[string]Secret // secrets for RUN --mount=type=secret, by ID
@@ -159,8 +160,9 @@ type builder struct {
 	imports   imports
 	fetches   fetches
 	emptied   map[string]bool // cache mounts that this build has emptied
-	stamp     time.Time       // modification time of files that the build creates
-	dated     bool            // SOURCE_DATE_EPOCH sets stamp
+	date      time.Time       // of the image, if it is reproducible
+	dated     bool            // SOURCE_DATE_EPOCH sets date
+	stamp     time.Time       // latest modification time of files, if the image is reproducible
 	started   time.Time
 	work      string // private directory of this build, in the store's tmp
 	views     views  // directory for the changes of steps
@@ -246,11 +248,7 @@ func begin(s *store.Store, o Options) (*builder, error) {
 		return nil, fmt.Errorf("compression %q: want gzip or zstd", c)
 	}
 	b.environmentDate()
-	var err error
-	if b.stamp, err = source.Date(b.Args[epochArg]); err != nil { // setDate knows more values
-		b.stamp, err = source.Date("")
-	}
-	return b, err
+	return b, nil
 }
 
 // prepare reads and checks Dockerfile and context, and finds the stages that the target

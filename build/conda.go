@@ -23,7 +23,6 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
-	"hpcc/conda/trust"
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/store"
@@ -121,7 +120,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 		return nil, err
 	}
 	if len(o.Entry) > 0 { // below the environment, so that its layers need not be searched
-		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache}); err != nil {
+		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache, Reproducible: true}); err != nil {
 			return nil, err
 		}
 	}
@@ -178,6 +177,25 @@ type condaWork struct {
 	close   func()       // releases the resources of steps
 }
 
+// refusePolicies returns an error if the user or the machine has a policy that requires signatures of
+// packages, which earlier versions of hpcc verified.
+func refusePolicies() error {
+	files := []string{"/etc/hpcc/trust.yaml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		files = append(files, filepath.Join(dir, "hpcc", "trust.yaml"))
+	}
+	only := os.Getenv("HPCC_TRUST")
+	if only != "" {
+		files = []string{only}
+	}
+	for _, file := range files {
+		if _, err := os.Lstat(file); err == nil || only != "" {
+			return fmt.Errorf("policy %s: hpcc does not verify signatures of packages; verify them with cosign or conda-sigstore, and remove the policy", file)
+		}
+	}
+	return nil
+}
+
 func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int) (*condaWork, error) {
 	if o.From == "" {
 		o.From, o.defaultBase = DefaultBase, true
@@ -203,12 +221,10 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if fromPackages { // the base depends on the export, which is not read yet
 		libc = func() (conda.Libc, error) { return conda.Libc{Glibc: version}, nil }
 	}
-	policies, err := trust.ReadPolicies(os.Getenv)
-	if err != nil {
+	if err := refusePolicies(); err != nil {
 		return nil, err
 	}
 	w.options = conda.Options{
-		Trust: policies,
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Packages: o.Packages, Indexes: o.Indexes, Progress: progress, Libc: libc,
 		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
@@ -404,7 +420,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 
 // withEnvironment adds the environment's layers and variables to the base.
 func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
-	when, err := source.Date(os.Getenv(epochArg))
+	when, _, err := source.Date(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,10 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	case err != nil:
 		return nil, err.Error(), nil
 	}
-	b, err := begin(s, Options{Platform: w.Platform, NoCache: w.NoCache, Progress: w.progress})
+	b, err := begin(s, Options{Platform: w.Platform, NoCache: w.NoCache, Progress: w.progress, Reproducible: true})
+	if err == nil {
+		err = b.useDate(b.Args[epochArg])
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -96,7 +99,7 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x prog
 	st.tree.changedBy = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
 	env = envfile.Set(env, "PATH", x.Path+":"+cmp.Or(envfile.Lookup(env, "PATH"), runtime.StandardPath))
-	for _, kv := range append([]string{fmt.Sprintf("%s=%d", epochArg, st.b.stamp.Unix())}, x.Env...) {
+	for _, kv := range x.Env {
 		k, v, _ := strings.Cut(kv, "=")
 		env = envfile.Set(env, k, v)
 	}
@@ -131,7 +134,7 @@ func (r *condaRunner) stage(x program.Step) (*stage, error) {
 		r.ground = &stage{b: r.builder, platform: r.Platform, base: emptyImage(), config: cfg, key: below,
 			tree: &tree{b: r.builder, image: base, pending: slices.Clone(x.Below)}}
 	}
-	parts := []string{below, "step", x.Path, x.Dir, r.stamp.String(), strings.Join(x.Args, "\x00"), strings.Join(x.Env, "\x00")}
+	parts := []string{below, "step", x.Path, x.Dir, r.dateKey(), strings.Join(x.Args, "\x00"), strings.Join(x.Env, "\x00")}
 	with, err := diffIDs(x.With)
 	if err != nil {
 		return nil, err

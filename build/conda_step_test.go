@@ -91,7 +91,7 @@ func TestCondaStep(t *testing.T) {
 	step := stepsOn(t, s, img, &events)
 	x := program.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
 		Args: []string{"/bin/sh", "-c", "mkdir -p /.hpcc/tmp && echo x >/.hpcc/tmp/x && sh /tool/run >/env/made"}, Env: []string{"MINE=2"}, Path: "/env/bin", Dir: "/env"}
-	want := "env/ 315532800 ; env/made 315532800 a0\n1 2 315532800 /env/bin /env"
+	want := "env/ 315619200 ; env/made 315619200 a0\n1 2 315619200 /env/bin /env"
 	for _, cached := range []bool{false, true} {
 		events = nil
 		l, err := step(t.Context(), x)

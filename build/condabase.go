@@ -60,7 +60,7 @@ func (b *channelBase) libc() (conda.Libc, error) {
 // image builds the base image. Its layers depend only on the packages, so all environments
 // with this base share them.
 func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, error) {
-	when, err := source.Date(os.Getenv(epochArg))
+	when, _, err := source.Date(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}

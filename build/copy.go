@@ -13,7 +13,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
@@ -114,7 +113,7 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 	})
 }
 
-// keyParts returns strings that identify the sources' content: bytes, modes, owners, times.
+// keyParts returns strings that identify the sources' content: bytes, modes, owners.
 func (j *copyJob) keyParts(b *builder) ([]string, error) {
 	var parts []string
 	for i := range j.sources {
@@ -129,7 +128,10 @@ func (j *copyJob) keyParts(b *builder) ([]string, error) {
 		h := sha256.New()
 		for _, it := range j.sources[i].Items {
 			e := j.header(b, it, "")
-			fmt.Fprintf(h, "%o %d %d %d %q\n", e.Mode, e.Uid, e.Gid, e.ModTime.Unix(), e.PAXRecords)
+			fmt.Fprintf(h, "%o %d %d %q\n", e.Mode, e.Uid, e.Gid, e.PAXRecords)
+			if b.Reproducible { // the times are inputs, and the same everywhere
+				fmt.Fprintln(h, e.ModTime.Unix())
+			}
 		}
 		parts = append(parts, string(h.Sum(nil)))
 	}
@@ -224,7 +226,7 @@ func (j *copyJob) linked(link bool) error {
 // with --link only the type of its layers.
 func (j *copyJob) parent(st *stage) string {
 	if j.link {
-		return "--link " + string(st.layerType()) + st.b.timesKey()
+		return "--link " + string(st.layerType()) + st.b.dateKey()
 	}
 	return st.key
 }
@@ -299,7 +301,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 		if err != nil {
 			return err
 		}
-		it := source.Item{Mode: 0o644}
+		it := source.Item{Mode: 0o644, When: b.now()}
 		h := j.header(b, it, to)
 		h.Size = int64(len(f.Data))
 		if err := w.Put(h, strings.NewReader(f.Data)); err != nil {
@@ -379,7 +381,11 @@ func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s source.Set) erro
 		if err != nil || !fi.IsDir() {
 			continue // the image has a link; create the directory like any other
 		}
-		if err := j.putItem(b, w, source.Item{Path: from, Mode: fi.Mode()}, path.Join(j.dest, at)); err != nil {
+		dir := source.Item{Path: from, Mode: fi.Mode()}
+		if !b.Reproducible {
+			dir.When = fi.ModTime()
+		}
+		if err := j.putItem(b, w, dir, path.Join(j.dest, at)); err != nil {
 			return err
 		}
 	}
@@ -433,12 +439,15 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it source.Item, to 
 	return w.Put(h, io.MultiReader(bytes.NewReader(j.buf), f))
 }
 
-// header returns the tar header of an item. Files of another stage or image keep their
-// times, because compiled files depend on them. Files of a context differ in time from
-// clone to clone, so they get the build's time, as do links and directories.
+// header returns the tar header of an item, with its time. In a reproducible build only files of
+// another stage or image keep their times: those of a context differ from clone to clone, and a
+// directory that no layer describes has the time at which it was unpacked.
 func (j *copyJob) header(b *builder, it source.Item, to string) *tar.Header {
 	mode := it.Mode & (fs.ModePerm | fs.ModeSticky)
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: it.Time()}
+	if b.Reproducible && !(j.keep && it.Mode.IsRegular()) {
+		h.ModTime = b.stamp
+	}
 	if j.keep {
 		if fi, err := os.Lstat(it.Path); err == nil {
 			j.notes.Describe(h, it.Path, fi)
@@ -458,9 +467,6 @@ func (j *copyJob) header(b *builder, it source.Item, to string) *tar.Header {
 	}
 	if j.owner != nil {
 		h.Uid, h.Gid = j.owner.uid, j.owner.gid
-	}
-	if j.keep && it.Mode.IsRegular() {
-		h.ModTime = it.Time().Truncate(time.Second)
 	}
 	return h
 }

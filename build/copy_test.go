@@ -40,16 +40,16 @@ func TestLinkedStepIsKept(t *testing.T) {
 	s := newStore(t)
 	dir := testenv.Files(t, "a", "1", "b", "2")
 	const text = "FROM scratch\nCOPY a /a\nCOPY --link b /d/b\nCOPY b /c\n"
-	mustBuild(t, s, text, Options{Context: dir})
+	mustBuild(t, s, text, Options{Context: dir, Reproducible: true})
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644))
-	img, executed := mustBuild(t, s, text, Options{Context: dir})
+	img, executed := mustBuild(t, s, text, Options{Context: dir, Reproducible: true})
 	if got := strings.Join(executed, "; "); got != "COPY a /a; COPY b /c" {
 		t.Errorf("after a change in an earlier layer, the steps %q run again; want those without --link", got)
 	}
 	if got, want := content(t, img), "a 644 other\nc 644 2\nd/ 755\nd/b 644 2"; got != want {
 		t.Errorf("the image holds %q; want %q", got, want)
 	}
-	fresh, _ := mustBuild(t, newStore(t), text, Options{Context: dir})
+	fresh, _ := mustBuild(t, newStore(t), text, Options{Context: dir, Reproducible: true})
 	if digest(t, img) != digest(t, fresh) {
 		t.Error("the image with the cached layer has another digest")
 	}

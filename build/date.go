@@ -150,9 +150,7 @@ func (b *builder) setDate(ctx context.Context) error {
 	case from.stage != nil:
 		when, err = b.dateOf(ctx, from.stage.address, from.stage.checksum, from.stage.keepGit)
 	default:
-		b.dated = value != ""
-		b.stamp, err = source.Date(value)
-		return err
+		return b.useDate(value)
 	}
 	if err != nil {
 		return fmt.Errorf("finding SOURCE_DATE_EPOCH %s: %w", value, err)
@@ -161,9 +159,34 @@ func (b *builder) setDate(ctx context.Context) error {
 		value = strconv.FormatInt(when.Unix(), 10)
 	}
 	b.setArg(epochArg, value)
+	return b.useDate(value)
+}
+
+// useDate sets the date of a reproducible build, given the value of SOURCE_DATE_EPOCH, which
+// makes a build reproducible.
+func (b *builder) useDate(value string) (err error) {
 	b.dated = value != ""
-	b.stamp, err = source.Date(value)
+	if b.Reproducible = b.Reproducible || b.dated; b.Reproducible {
+		b.date, b.stamp, err = source.Date(value)
+	}
 	return err
+}
+
+// now returns the modification time of files that the build writes.
+func (b *builder) now() time.Time {
+	if b.Reproducible {
+		return b.stamp
+	}
+	return time.Now()
+}
+
+// since returns the time from which on files have the date of a reproducible build: files that
+// this build wrote, and files with a later date.
+func (b *builder) since() time.Time {
+	if own := b.started.Add(-time.Second); own.Before(b.stamp) {
+		return own
+	}
+	return b.stamp
 }
 
 // dateOf returns the time of a source: of the commit of a repository; of a file as its server

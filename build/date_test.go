@@ -101,7 +101,8 @@ func TestEpoch(t *testing.T) {
 			o.Context, o.Dockerfile = server.URL+c.context, ""
 		}
 		img, err := Dockerfile(t.Context(), newStore(t), o)
-		if _, number := source.Date(c.want); number != nil {
+		when, _, number := source.Date(c.want)
+		if number != nil {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v; want %q", c.name, err, c.want)
 			}
@@ -113,7 +114,9 @@ func TestEpoch(t *testing.T) {
 		}
 		cfg, err := img.ConfigFile()
 		testenv.Check(t, err)
-		when, _ := source.Date(c.want)
+		if c.want == "" {
+			when = time.Unix(0, 0) // the image has no files
+		}
 		if got := cfg.Config.Labels["e"]; got != c.want || !cfg.Created.Equal(when) || !cfg.History[0].Created.Equal(when) {
 			t.Errorf("%s: ARG %q, created %v, %v; want %q", c.name, got, cfg.Created, cfg.History[0].Created, c.want)
 		}

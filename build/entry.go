@@ -37,6 +37,9 @@ var entryArgs = []string{EntryFile, "entry", "--"}
 // ignores the options that concern the Dockerfile.
 func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1.Image, error) {
 	b, err := begin(s, o)
+	if err == nil {
+		err = b.useDate(b.Args[epochArg])
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +99,9 @@ func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 	}
 	cfg.User = user
 	dirs := entryDirs(cfg)
-	key := digestOf(append([]string{st.key, "entry", entryDigest(st.b.Entry), st.b.stamp.String(), user}, dirs...)...)
+	key := digestOf(append([]string{st.key, "entry", entryDigest(st.b.Entry), user}, dirs...)...)
 	cached, err = st.write(ctx, "hpcc entry", key, func(dir string, w *unpack.LayerWriter) error {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: EntryFile, Mode: 0o755, Size: int64(len(st.b.Entry)), ModTime: st.b.stamp}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: EntryFile, Mode: 0o755, Size: int64(len(st.b.Entry)), ModTime: st.b.now()}
 		if err := w.Put(h, bytes.NewReader(st.b.Entry)); err != nil {
 			return err
 		}
@@ -181,7 +184,7 @@ const maxShared = 1_000_000
 func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) error {
 	at, kind, err := w.Resolve(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return w.Put(&tar.Header{Typeflag: tar.TypeDir, Name: at, Mode: 0o775, Uid: uid, ModTime: b.stamp}, nil)
+		return w.Put(&tar.Header{Typeflag: tar.TypeDir, Name: at, Mode: 0o775, Uid: uid, ModTime: b.now()}, nil)
 	}
 	if err != nil || kind != fs.ModeDir || check.IsSystemDir("/"+at) {
 		return err
@@ -217,9 +220,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 			return nil
 		}
 		h.Name, h.Gid, h.Mode, h.Uname, h.Gname = rel, 0, shared, "", ""
-		h.ModTime = h.ModTime.Truncate(time.Second)
-		fromThisBuild := !h.ModTime.Before(b.started.Add(-time.Second)) // see tree.commit
-		if fi.IsDir() || fromThisBuild {
+		if b.Reproducible && fi.IsDir() { // see copyJob.header
 			h.ModTime = b.stamp
 		}
 		if fi.IsDir() {

@@ -99,6 +99,9 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	if len(o.Entry) > 0 {
 		args["entry"] = entryDigest(o.Entry)
 	}
+	if o.Reproducible {
+		args["reproducible"] = "true"
+	}
 	for k, v := range o.Args {
 		if !isProxyArg(k) {
 			args["build-arg:"+k] = attest.PublicText(v)

@@ -109,7 +109,7 @@ func (j *judge) build(file, ctx string, flags []string, as string) (v1.Image, st
 	if err := os.Remove(archive); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, "", err
 	}
-	args := []string{"bud", "--layers=false", "--pull-never", "--isolation", "chroot", "--format", "docker", "--timestamp", "0", "--identity-label=false",
+	args := []string{"bud", "--layers=false", "--pull-never", "--isolation", "chroot", "--format", "docker", "--identity-label=false",
 		"-t", "docker-archive:" + archive + ":docker.io/library/" + as + ":latest"}
 	if !slices.Contains(flags, "-f") { // it would read both
 		args = append(args, "-f", file)

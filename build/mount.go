@@ -421,16 +421,16 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 // scratch creates a directory that is removed with the build.
 func (st *stage) scratch() (string, error) { return os.MkdirTemp(st.b.work, "mount-") }
 
-// contextMount returns a part of a context. It copies the part if .dockerignore excludes
-// some of it.
-func (st *stage) contextMount(c *source.Dir, source string) (string, error) {
-	rel := contextPath(source)
+// contextMount returns a part of a context. It copies the part if .dockerignore excludes some of
+// it, or if the times of its files must not reach the program of a reproducible build.
+func (st *stage) contextMount(c *source.Dir, from string) (string, error) {
+	rel := contextPath(from)
 	src, err := securejoin.SecureJoin(c.Dir, rel)
-	if err != nil || c.Ignore == nil {
+	if err != nil || (c.Ignore == nil && !st.b.Reproducible) {
 		return src, err
 	}
 	set, err := c.Walk(rel, nil)
-	if err != nil || !set.Dir {
+	if err != nil || (!set.Dir && !st.b.Reproducible) {
 		return src, err
 	}
 	own, err := st.scratch()
@@ -438,6 +438,12 @@ func (st *stage) contextMount(c *source.Dir, source string) (string, error) {
 		return "", err
 	}
 	dst := filepath.Join(own, "context")
+	when := func(it source.Item) time.Time {
+		if st.b.Reproducible {
+			return st.b.stamp
+		}
+		return it.Time()
+	}
 	for _, it := range set.Items {
 		to := filepath.Join(dst, it.Rel)
 		switch {
@@ -447,10 +453,18 @@ func (st *stage) contextMount(c *source.Dir, source string) (string, error) {
 			err = os.Symlink(it.Link, to)
 		default:
 			if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
-				err = copyFile(it.Path, to, it.Mode.Perm(), st.b.stamp)
+				err = copyFile(it.Path, to, it.Mode.Perm(), when(it))
 			}
 		}
 		if err != nil {
+			return "", err
+		}
+	}
+	for _, it := range slices.Backward(set.Items) { // directories after their files
+		if it.Mode.IsRegular() {
+			continue
+		}
+		if err := unpack.SetTime(filepath.Join(dst, it.Rel), when(it)); err != nil {
 			return "", err
 		}
 	}

@@ -1,13 +1,11 @@
 package build
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"hpcc/build/attest"
@@ -177,19 +175,4 @@ func lines(at []parser.Range) []sourceRange {
 		out = append(out, sourceRange{line{r.Start.Line}, line{r.End.Line}})
 	}
 	return out
-}
-
-// SBOM returns the statement that lists the packages of an image, unpacked in dir. notes
-// are the package records that could not be read.
-func SBOM(ctx context.Context, dir string, img v1.Image) (st attest.Statement, notes []string, err error) {
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		return st, nil, err
-	}
-	d, err := img.Digest()
-	if err != nil {
-		return st, nil, err
-	}
-	doc, notes, err := attest.Scan(ctx, dir, d, cfg.Created.Time)
-	return attest.Statement{Type: attest.SPDX, Predicate: doc}, notes, err
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -250,7 +251,7 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 	bind := func(src, dst string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
 	}
-	m := []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc", Options: []string{"nosuid", "nodev", "noexec"}}, bind("/sys", "/sys"), bind("/dev", "/dev")}
+	m := []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc", Options: []string{"nosuid", "nodev", "noexec"}}, bind("/dev", "/dev")}
 	m = append(m, ownMemory()...)
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
 		if _, err := os.Stat(f); err == nil {
@@ -278,13 +279,21 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 		m = append(m, bind(p, f.at))
 	}
 	env := slices.Clone(prog.env)
+	if st.b.Reproducible && envfile.Lookup(env, epochArg) == "" { // for compilers and archivers
+		env = envfile.Set(env, epochArg, strconv.FormatInt(st.b.date.Unix(), 10))
+	}
 	for _, kv := range proxyVariables(st.b.Args) {
 		k, v, _ := strings.Cut(kv, "=")
 		env = envfile.Set(env, k, v)
 	}
-	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true})
+	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true, NoNetwork: prog.isolated})
 	if err != nil {
 		return nil, err
+	}
+	for _, own := range base.Mounts {
+		if own.Destination == "/sys" || strings.HasPrefix(own.Destination, "/sys/") {
+			m = append(m, own)
+		}
 	}
 	vars := []string{"PATH=" + envfile.Lookup(base.Process.Env, "PATH"), "HOME=" + envfile.Lookup(base.Process.Env, "HOME")}
 	for _, kv := range append(append(env, prog.mounts.env...), "APT_CONFIG="+aptPath) {

@@ -83,7 +83,7 @@ func (b *builder) fetchFile(ctx context.Context, address string, pinned bool, fe
 }
 
 // download downloads a file of ADD and compares its checksum ("": none). The file is named
-// after the last part of the URL and has mode 600, as in Docker.
+// after the last part of the URL and has mode 600 and the server's time or 1970, as in Docker.
 func (b *builder) download(ctx context.Context, word, checksum string, fetched func(done, total int64)) (source.Set, string, error) {
 	public := attest.PublicURL(word)
 	f, err := b.fetchFile(ctx, word, checksum != "", fetched)
@@ -98,7 +98,11 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 		name = strings.Trim(path.Base(u.Path), "./")
 	}
 	b.Inputs.add(public, "sha256", strings.TrimPrefix(f.Sum, "sha256:"))
-	return source.Set{Name: name, Items: []source.Item{{Path: f.Path, Mode: 0o600}}}, f.Sum, nil
+	it := source.Item{Path: f.Path, Mode: 0o600}
+	if !b.Reproducible {
+		it.When = f.Modified
+	}
+	return source.Set{Name: name, Items: []source.Item{it}}, f.Sum, nil
 }
 
 // gitSecret returns a build secret for git.

@@ -39,6 +39,7 @@ type stage struct {
 	ownCmd     bool              // the stage has a CMD of its own
 	interval   time.Duration     // the health check's start interval, which v1.HealthConfig lacks
 	steps      []keyedResult     // steps that changed the file system, including those of stages below
+	created    time.Time         // when the last step ran
 	saved      time.Duration     // original duration of the current cached step
 	fetched    atomic.Bool       // something was downloaded
 	lostOwners atomic.Bool       // the current step's changes of owners are lost
@@ -66,15 +67,18 @@ func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	if st.b.Compression == "zstd" {
 		st.key = digestOf(st.key, "zstd")
 	}
-	if st.b.rewritesTimes() {
-		st.key = digestOf(st.key, st.b.timesKey())
+	if st.b.Reproducible {
+		st.key = digestOf(st.key, st.b.dateKey())
+	}
+	if st.created = cfg.Created.Time; st.created.IsZero() {
+		st.created = time.Unix(0, 0).UTC()
 	}
 	st.tree = &tree{b: st.b, image: img}
 }
 
 // continueFrom initializes the stage with the result of another stage.
 func (st *stage) continueFrom(p *stage) {
-	st.base, st.config, st.key, st.interval = p.base, p.config.DeepCopy(), p.key, p.interval
+	st.base, st.config, st.key, st.interval, st.created = p.base, p.config.DeepCopy(), p.key, p.interval, p.created
 	st.added = append([]mutate.Addendum(nil), p.added...)
 	st.steps = append([]keyedResult(nil), p.steps...)
 	maps.Copy(st.buildArgs, p.buildArgs)
@@ -97,7 +101,7 @@ func (st *stage) image() (v1.Image, error) {
 	}
 	cfg := st.config.DeepCopy()
 	cfg.RootFS, cfg.History = got.RootFS, got.History
-	cfg.Created = v1.Time{Time: st.b.stamp}
+	cfg.Created = v1.Time{Time: st.date()}
 	if len(st.b.Labels) > 0 && cfg.Config.Labels == nil {
 		cfg.Config.Labels = map[string]string{}
 	}
@@ -128,23 +132,29 @@ func (st *stage) layerType() types.MediaType {
 // rewrittenAnnotation marks layers without times after SOURCE_DATE_EPOCH, as BuildKit does.
 const rewrittenAnnotation = "buildkit/rewritten-timestamp"
 
-// rewritesTimes reports whether layers have no times after SOURCE_DATE_EPOCH.
-func (b *builder) rewritesTimes() bool { return b.RewriteTimes && b.dated }
-
-// timesKey is the part of a step's key that stands for the times in its layer.
-func (b *builder) timesKey() string {
-	if !b.rewritesTimes() {
+// dateKey is the part of a step's key that stands for the date of a reproducible build.
+func (b *builder) dateKey() string {
+	if !b.Reproducible {
 		return ""
 	}
-	return fmt.Sprint("times to ", b.stamp.Unix())
+	return fmt.Sprint("date ", b.date.Unix())
+}
+
+// date returns the time at which the stage's image was created. Cached steps keep theirs, so that
+// building again gives the same image. Instructions without files do not count, as in BuildKit.
+func (st *stage) date() time.Time {
+	if st.b.Reproducible {
+		return st.b.date
+	}
+	return st.created
 }
 
 // record adds an instruction to the image's history; layer may be nil.
 func (st *stage) record(text string, layer v1.Layer) {
-	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: attest.PublicText(text) + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
+	h := v1.History{Created: v1.Time{Time: st.date()}, CreatedBy: attest.PublicText(text) + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
 	add := mutate.Addendum{Layer: layer, History: h}
-	if layer != nil && st.b.rewritesTimes() {
-		add.Annotations = map[string]string{rewrittenAnnotation: strconv.FormatInt(st.b.stamp.Unix(), 10)}
+	if layer != nil && st.b.dated {
+		add.Annotations = map[string]string{rewrittenAnnotation: strconv.FormatInt(st.b.date.Unix(), 10)}
 	}
 	st.added = append(st.added, add)
 }

@@ -12,12 +12,14 @@ import (
 	"io/fs"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"hpcc/store"
 	"hpcc/unpack"
 )
 
 // keyVersion must change if the same instruction gives a different layer than before.
-const keyVersion = "hpcc step 7"
+const keyVersion = "hpcc step 9"
 
 // digestOf returns the key of a step: a digest of its strings, each with its length, so that
 // different lists never collide.
@@ -36,9 +38,11 @@ type result struct {
 	Layer   *store.LayerInfo `json:"layer"`
 	Same    string           `json:"same,omitempty"`
 	Seconds float64          `json:"seconds,omitempty"` // duration of the step; missing in older records
+	Created time.Time        `json:"created"`           // when the step ended
 
-	inTree     bool // the stage's tree already has the change
-	lostOwners bool // owners were lost: another host could give a different layer
+	times      map[string]time.Time // of files whose times in the layer are rounded down
+	inTree     bool                 // the stage's tree already has the change
+	lostOwners bool                 // owners were lost: another host could give a different layer
 }
 
 // change executes an instruction that changes the file system. key must include all inputs.
@@ -62,20 +66,31 @@ func (st *stage) write(ctx context.Context, text, key string, fill func(dir stri
 
 // fill stores the layer that adds files to the tree in dir.
 func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *unpack.LayerWriter) error) (result, error) {
-	return st.keep(ctx, func(out io.Writer) (int, error) {
+	var times map[string]time.Time
+	res, err := st.keep(ctx, func(out io.Writer) (int, error) {
 		notes, err := unpack.OpenNotes(dir)
 		if err != nil {
 			return 0, err
 		}
-		w := unpack.NewLayerWriter(out, dir, notes, st.b.stamp)
-		if st.b.rewritesTimes() {
+		w := unpack.NewLayerWriter(out, dir, notes, st.b.now())
+		if st.b.Reproducible {
 			w.Newest = st.b.stamp
 		}
 		if err := fill(dir, w); err != nil {
 			return 0, err
 		}
+		times = w.Times
 		return w.Close()
 	})
+	res.times = times
+	return res, err
+}
+
+// A timedLayer is a layer with the exact times of files, which BuildKit's snapshots keep, too: a
+// program that compares times must not take a file for older than it is.
+type timedLayer struct {
+	v1.Layer
+	times map[string]time.Time
 }
 
 // step looks up a step in the cache, or else runs it.
@@ -94,6 +109,7 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 				return false, err
 			}
 			res.Seconds = time.Since(started).Round(time.Millisecond).Seconds()
+			res.Created = time.Now().UTC().Round(0) // without the monotonic clock, as in the record
 		}
 		if res.lostOwners {
 			st.key = digestOf(key, "lostOwners")
@@ -106,6 +122,7 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 	if ok {
 		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // do not trust the record
 	}
+	st.created = res.Created
 	if res.lostOwners {
 		defer st.mark()
 	}
@@ -119,7 +136,7 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 	}
 	st.record(text, layer)
 	if !res.inTree {
-		st.tree.pending = append(st.tree.pending, layer)
+		st.tree.pending = append(st.tree.pending, timedLayer{layer, res.times})
 	}
 	return ok, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/testdata/testenv"
+	"hpcc/unpack"
 )
 
 func TestDigestOf(t *testing.T) {
@@ -64,13 +65,13 @@ func TestCacheKeys(t *testing.T) {
 		{"a mode of the copy", strings.Replace(text, "COPY d", "COPY --chmod=700 d", 1), nil, Options{}, all, false},
 		{"the last step's mode", strings.Replace(text, "COPY --from=one", "COPY --from=one --chmod=700", 1), nil, Options{}, "COPY --from=one", false},
 		{"the last step's exclusion", strings.Replace(text, "COPY --from=one", "COPY --from=one --exclude=a", 1), nil, Options{}, "COPY --from=one", false},
-		{"no cache", text, nil, Options{NoCache: true}, all, true},
+		{"no cache", text, nil, Options{NoCache: true, Reproducible: true}, all, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t)
 			dir := testenv.Files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
 			c.o.Context = dir
-			first, executed := mustBuild(t, s, text, Options{Context: dir})
+			first, executed := mustBuild(t, s, text, Options{Context: dir, Reproducible: c.o.Reproducible})
 			if got := heads(executed); got != all {
 				t.Fatalf("the first build runs %q; want %q", got, all)
 			}
@@ -125,7 +126,7 @@ func TestBrokenCache(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, dir := newStore(t), testenv.Files(t, "a", "1")
-			first, _ := mustBuild(t, s, text, Options{Context: dir})
+			first, _ := mustBuild(t, s, text, Options{Context: dir, Reproducible: true})
 			harmed, err := filepath.Glob(filepath.Join(s.Dir(), c.harm))
 			if err != nil || len(harmed) != 2 {
 				t.Fatalf("%s is %v, %v; want 2", c.harm, harmed, err)
@@ -136,7 +137,7 @@ func TestBrokenCache(t *testing.T) {
 					testenv.Check(t, s.Cache("build", filepath.Base(p), []byte(c.with)))
 				}
 			}
-			again, executed := mustBuild(t, s, text, Options{Context: dir})
+			again, executed := mustBuild(t, s, text, Options{Context: dir, Reproducible: true})
 			if len(executed) != c.want || digest(t, first) != digest(t, again) {
 				t.Errorf("the steps %q run again, the image is the same: %v; want %d steps and the same image", executed, digest(t, first) == digest(t, again), c.want)
 			}
@@ -174,7 +175,7 @@ RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s 
 RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo linked >>/x/hard; echo linked >>/x/other"]
 `
 	}
-	img, _ := mustBuild(t, newStore(t), text, Options{Context: dir})
+	img, _ := mustBuild(t, newStore(t), text, Options{Context: dir, Reproducible: true})
 	t.Logf("\n%s", content(t, img))
 	os.Stdout.WriteString("\ndigest " + digest(t, img) + "\n")
 }
@@ -188,7 +189,7 @@ func TestBuildsAtOnce(t *testing.T) {
 	digests := make(chan string)
 	for range 4 {
 		go func() {
-			img, _, err := buildText(t, s, "FROM scratch\nCOPY a /\nWORKDIR /w\n", Options{Context: dir})
+			img, _, err := buildText(t, s, "FROM scratch\nCOPY a /\nWORKDIR /w\n", Options{Context: dir, Reproducible: true})
 			if err != nil {
 				digests <- err.Error()
 				return
@@ -205,33 +206,88 @@ func TestBuildsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTimes checks that new files have the build's time: a constant or SOURCE_DATE_EPOCH.
+// TestTimes checks the times of files and of the image, with and without a date.
 func TestTimes(t *testing.T) {
 	if !inside(t) {
 		return
 	}
+	const text = "FROM scratch AS one\nCOPY d /x\nCOPY d/a /deep/in/a\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nADD old.tar new.tar /ar/\nFROM scratch\nCOPY --from=one / /\nCOPY d/a /deep/\n"
+	const second, quarter, archived, january2 = int64(1e9), int64(250e6), int64(1.1e9), int64(315619200)
+	const own, now = "own", "now"
+	kinds := map[string]string{"x": now, "x/a": own, "x/e": own, "x/e/f": own, "x/link": own, "deep": now, "deep/in": now, "deep/in/a": own, "deep/a": own,
+		"w": now, "doc": now, "ar": now, "ar/old": "archived", "ar/new": "2033"}
 	for _, c := range []struct {
-		epoch string
-		want  int64
-	}{{"", 315532800}, {"1700000000", 1700000000}} {
+		epoch                              string
+		reproducible                       bool
+		created, own, now, archived, y2033 int64 // 0: the time of the build
+	}{
+		{"", false, 0, second, 0, archived, 2e9},
+		{"", true, january2, january2, january2, january2, january2},
+		{"0", false, 0, january2, january2, january2, january2},
+		{"1700000000", false, 17e8, 17e8, 17e8, archived, 17e8},
+		{"4000000000", false, 4e9, 4e9, 4e9, archived, 2e9},
+	} {
 		t.Setenv("SOURCE_DATE_EPOCH", c.epoch)
-		img, _ := mustBuild(t, newStore(t), "FROM scratch AS one\nCOPY d /x\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nFROM scratch\nCOPY --from=one / /\n",
-			Options{Context: testenv.Files(t, "d/a", "1", "d/e/f", "2")})
+		started := time.Now().Unix()
+		dir := testenv.Files(t, "d/a", "1", "d/e/f", "2")
+		testenv.Check(t, os.Symlink("a", filepath.Join(dir, "d/link")))
+		for _, p := range []string{"d/a", "d/link", "d/e/f", "d/e"} {
+			testenv.Check(t, unpack.SetTime(filepath.Join(dir, p), time.Unix(second, quarter)))
+		}
+		for name, when := range map[string]int64{"old": archived, "new": 2e9} {
+			testenv.Check(t, os.WriteFile(filepath.Join(dir, name+".tar"), testenv.Tar(t, time.Unix(when, 0), "f "+name), 0o644))
+		}
+		img, _ := mustBuild(t, newStore(t), text, Options{Context: dir, Reproducible: c.reproducible})
+		check := func(name string, got time.Time, want int64) {
+			if ok := got.Unix() == want || (want == 0 && got.Unix() >= started && got.Unix() <= time.Now().Unix()); !ok {
+				t.Errorf("epoch %q, reproducible %v: %s has the time %v; want %v (1970: now)", c.epoch, c.reproducible, name, got, time.Unix(want, 0).UTC())
+			}
+		}
+		seen := 0
 		r := mutate.Extract(img)
 		for tr := tar.NewReader(r); ; {
 			h, err := tr.Next()
 			if err != nil {
 				break
 			}
-			if h.ModTime.Unix() != c.want {
-				t.Errorf("%s has the time %v; want %v", h.Name, h.ModTime, time.Unix(c.want, 0))
-			}
+			name := strings.TrimSuffix(h.Name, "/")
+			seen++
+			check(name, h.ModTime, map[string]int64{own: c.own, now: c.now, "archived": c.archived, "2033": c.y2033}[kinds[name]])
 		}
 		r.Close()
-		cfg, err := img.ConfigFile()
-		if err != nil || cfg.Created.Unix() != c.want {
-			t.Errorf("the image is of %v, %v; want %d", cfg.Created, err, c.want)
+		if seen != len(kinds) {
+			t.Errorf("the image has %d files; want %d\n%s", seen, len(kinds), content(t, img))
 		}
+		cfg, err := img.ConfigFile()
+		testenv.Check(t, err)
+		if c.epoch == "0" { // the image has the date that the user chose, but files have none before 1980
+			if cfg.Created.Unix() != 0 {
+				t.Errorf("the image is of %v; want 1970", cfg.Created)
+			}
+			continue
+		}
+		check("the image", cfg.Created.Time, c.created)
+		check("the last step", cfg.History[len(cfg.History)-1].Created.Time, c.created)
+	}
+}
+
+// A step that runs again gives a later date, also within a second; a cached one keeps its date.
+func TestCreated(t *testing.T) {
+	s := newStore(t)
+	built := func(o Options) (time.Time, string) {
+		o.Context = testenv.Files(t, "a", "1")
+		img, _ := mustBuild(t, s, "FROM scratch\nCOPY a /\n", o)
+		cfg, err := img.ConfigFile()
+		testenv.Check(t, err)
+		return cfg.Created.Time, digest(t, img)
+	}
+	first, _ := built(Options{})
+	second, want := built(Options{NoCache: true})
+	if !second.After(first) {
+		t.Errorf("the second image is of %v, the first of %v; want a later date", second, first)
+	}
+	if _, got := built(Options{}); got != want {
+		t.Errorf("the cached step gives %s; want %s", got, want)
 	}
 }
 

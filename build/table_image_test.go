@@ -30,7 +30,7 @@ import (
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // describe returns an image's configuration, and the differences between its tree and that of
-// its base image. It ignores times.
+// its base image, with the dates of files that the build did not write.
 func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 	t.Helper()
 	below, shared := map[string]node{}, 0
@@ -176,6 +176,7 @@ type node struct {
 	kind     byte // type of tar: TypeReg, TypeDir, TypeSymlink, …
 	mode     int64
 	uid, gid int
+	date     string // day of the modification, or "" if the build wrote the file
 	link     string // target of a link
 	text     string // content of a file, see contentOf
 }
@@ -257,7 +258,7 @@ func applyNodes(tree map[string]node, tr *tar.Reader) error {
 			remove(path.Join(dir, strings.TrimPrefix(base, ".wh.")), true)
 			continue
 		}
-		n := node{kind: h.Typeflag, mode: h.Mode & 0o7777, uid: h.Uid, gid: h.Gid, link: h.Linkname}
+		n := node{date: dateOf(h.ModTime), kind: h.Typeflag, mode: h.Mode & 0o7777, uid: h.Uid, gid: h.Gid, link: h.Linkname}
 		switch h.Typeflag {
 		case tar.TypeReg:
 			if n.text, err = contentOf(tr); err != nil {
@@ -311,10 +312,18 @@ func describeTree(tree, below map[string]node) []string {
 	return out
 }
 
+// dateOf returns the day of a time, or "" for a time of today or yesterday.
+func dateOf(t time.Time) string {
+	if time.Since(t) < 24*time.Hour {
+		return ""
+	}
+	return t.UTC().Format(" 2006-01-02")
+}
+
 func (n node) String() string {
-	owner := ""
+	owner := n.date
 	if n.uid|n.gid != 0 {
-		owner = fmt.Sprintf(" %d:%d", n.uid, n.gid)
+		owner = fmt.Sprintf(" %d:%d%s", n.uid, n.gid, n.date)
 	}
 	switch n.kind {
 	case tar.TypeDir:

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -23,6 +24,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/testdata/testenv"
+	"hpcc/unpack"
 )
 
 // testdata/dockerfile/README.md describes the format of the table of Dockerfiles.
@@ -129,9 +131,13 @@ func chosen(t testing.TB, table []*topic) []*tableCase {
 	return out
 }
 
+// contextTime is the time of the files of a build context, unless setup sets another one.
+var contextTime = time.Date(2020, 2, 2, 0, 0, 0, 0, time.UTC)
+
 // context writes the build context of the case below dir, and runs the script setup in it.
 func (c *tableCase) context(t testing.TB, dir string) string {
 	t.Helper()
+	started := time.Now().Add(-time.Second)
 	ctx := filepath.Join(dir, "context")
 	for _, f := range append(slices.Clone(c.files), txtar.File{Name: "."}) {
 		p := filepath.Join(ctx, f.Name)
@@ -153,6 +159,15 @@ func (c *tableCase) context(t testing.TB, dir string) string {
 			t.Fatalf("setup: %v\n%s", err, out)
 		}
 	}
+	testenv.Check(t, filepath.WalkDir(ctx, func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if fi, err := d.Info(); err != nil || fi.ModTime().Before(started) {
+			return err
+		}
+		return unpack.SetTime(p, contextTime)
+	}))
 	return ctx
 }
 

@@ -86,7 +86,11 @@ func (t *tree) view(ctx context.Context) (string, error) {
 			return "", err
 		}
 		for _, l := range t.pending {
-			if _, err := unpack.Apply(ctx, l, dir, t.notes); err != nil {
+			timed, ok := l.(timedLayer)
+			if ok {
+				l = timed.Layer
+			}
+			if _, err := unpack.Apply(ctx, l, dir, t.notes, timed.times); err != nil {
 				t.discard()
 				return "", fmt.Errorf("restoring a cached step: %w", err)
 			}
@@ -234,9 +238,9 @@ func (t *tree) overlay(dir string) error {
 // commit writes the changes in the open view as a layer (an uncompressed tar), makes them
 // part of the tree, and returns the number of entries in the layer.
 func (t *tree) commit(w io.Writer) (int, error) {
-	o := unpack.DiffOptions{Newest: t.b.started.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.changedBy, Notes: t.notes}
-	if t.b.rewritesTimes() {
-		o.Newest = t.b.stamp
+	o := unpack.DiffOptions{Skip: []string{".hpcc"}, By: t.changedBy, Notes: t.notes}
+	if t.b.Reproducible {
+		o.Newest, o.Stamp, o.SetTimes = t.b.since(), t.b.stamp, true
 	}
 	var n int
 	var err error
@@ -331,7 +335,10 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 			if err != nil {
 				return err
 			}
-			return os.Symlink(target, dst)
+			if err := os.Symlink(target, dst); err != nil {
+				return err
+			}
+			return unpack.SetTime(dst, fi.ModTime())
 		case fs.ModeNamedPipe:
 			return copyFIFO(dst, fi)
 		}
@@ -345,7 +352,7 @@ func copyTree(from, to string) (*unpack.Notes, error) {
 			err = os.Chmod(d.to, d.mode)
 		}
 		if err == nil {
-			err = os.Chtimes(d.to, d.time, d.time)
+			err = unpack.SetTime(d.to, d.time)
 		}
 	}
 	return toNotes, err
@@ -358,7 +365,7 @@ func copyFIFO(to string, fi os.FileInfo) error {
 		err = os.Chmod(to, fi.Mode()&modeBits)
 	}
 	if err == nil {
-		err = os.Chtimes(to, fi.ModTime(), fi.ModTime())
+		err = unpack.SetTime(to, fi.ModTime())
 	}
 	return err
 }
@@ -370,7 +377,7 @@ func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
 		err = os.Chmod(to, mode)
 	}
 	if err == nil {
-		err = os.Chtimes(to, mtime, mtime)
+		err = unpack.SetTime(to, mtime)
 	}
 	return err
 }

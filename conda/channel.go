@@ -281,9 +281,6 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.
 	if !isHex(r.MD5, 32) || !isHex(r.SHA256, 64) {
 		return nil, fmt.Errorf("record of %s: invalid md5 %q or sha256 %q", fn, input.Text(r.MD5), input.Text(r.SHA256))
 	}
-	if r.Attestations = hexText(r.Attestations, 32); !isHex(r.Attestations, 64) {
-		return nil, fmt.Errorf("record of %s: invalid attestations_sha256 %q", fn, input.Text(r.Attestations))
-	}
 	return r, nil
 }
 

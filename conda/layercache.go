@@ -17,7 +17,7 @@ import (
 
 // layerFormat is part of every cache key. Raise it when the same package is installed as a
 // different layer.
-const layerFormat = 3
+const layerFormat = 5
 
 // learned is the result of installing a package, besides its files.
 type learned struct {

@@ -41,7 +41,6 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err := in.fetch(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	in.noteSigners()
 	if err := in.read(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -119,9 +118,8 @@ type installer struct {
 	kinds    map[string]fileKind        // file type by path below the prefix
 	files    map[string][]byte          // contents of the files for which wanted is true, by path
 
-	mu      sync.Mutex     // guards the fields below and calls of Options.Installed
-	signers map[string]int // number of packages with an attestation by an identity
-	written int64          // size of the packages that were written to layers, in bytes
+	mu      sync.Mutex // guards written and calls of Options.Installed
+	written int64      // size of the packages that were written to layers, in bytes
 }
 
 // wrote reports that packages were written to a layer.
@@ -189,10 +187,8 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
 		g.Go(func() (err error) {
-			if p.file, err = r.Download(gctx, dir, tmp, add); err != nil {
-				return err
-			}
-			return in.attested(gctx, r, o)
+			p.file, err = r.Download(gctx, dir, tmp, add)
+			return err
 		})
 	}
 	return g.Wait()

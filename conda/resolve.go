@@ -38,7 +38,6 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/program"
 	"hpcc/conda/solve"
-	"hpcc/conda/trust"
 	"hpcc/store/disk"
 )
 
@@ -72,9 +71,8 @@ type Options struct {
 	// for the same python. Otherwise small packages share layers.
 	PackageLayers bool
 
-	Trust   []*trust.Policy // whose packages need an attestation; a package must satisfy each
-	NoCache bool            // ignore layers in the store
-	Tee     layer.Tee       // receives the layers while they are written; may be nil
+	NoCache bool      // ignore layers in the store
+	Tee     layer.Tee // receives the layers while they are written; may be nil
 }
 
 // DefaultPrefix is the default path of the environment: existing scripts often call
@@ -161,7 +159,6 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 		return nil, foreign(e, err)
 	}
 	p.finish()
-	p.noteAttestations(o)
 	if own := pinnedPip(e); len(own) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: conda's pip is not installed, because the file lists %s", e.File, input.List(own)))
 	}

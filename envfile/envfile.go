@@ -1,12 +1,15 @@
-// Package envfile parses the files of --set-env, which contain lines NAME=VALUE.
+// Package envfile holds the changes that flags make to an environment: --env, --set-env,
+// --set-env0 and --unset-env. They apply in the order in which they were given, and later
+// ones override earlier ones.
 //
-// It follows the rules of Charliecloud's ch-run, so that files written for ch-run
-// have the same effect with hpcc. A line is split at its first "=". The text before
-// it is the name, and the text after it is the value. Both are used unchanged: blanks,
-// "#", double quotes and backslashes have no special meaning. If single quotes enclose
-// the value, they are removed. Then the value is split at colons, and each item "$NAME"
-// is replaced by the value of that variable. If the variable is unset or empty, the item
-// is removed together with one colon, so that "/opt/bin:$PATH" never ends in a colon.
+// The value of --env is used unchanged, as with docker. --set-env follows the rules of
+// Charliecloud's ch-run, so that files written for ch-run have the same effect with hpcc. A
+// line is split at its first "=". The text before it is the name, and the text after it is
+// the value. Both are used unchanged: blanks, "#", double quotes and backslashes have no
+// special meaning. If single quotes enclose the value, they are removed. Then the value is
+// split at colons, and each item "$NAME" is replaced by the value of that variable. If the
+// variable is unset or empty, the item is removed together with one colon, so that
+// "/opt/bin:$PATH" never ends in a colon.
 //
 // The package accepts three forms that ch-run rejects or drops: comments, which are lines
 // that begin with "#"; lines that end with CR LF; and items that begin with "${NAME}" or
@@ -41,7 +44,8 @@ type Change struct {
 
 // Options describe the format of a file. The zero value describes a file of lines.
 type Options struct {
-	NUL bool // records end with a NUL byte and may contain newlines (--set-env0)
+	NUL   bool // records end with a NUL byte and may contain newlines (--set-env0)
+	Exact bool // the values are those of --env
 }
 
 // Read parses the assignments in r. Errors name the file and the number of the line or
@@ -78,7 +82,7 @@ func Read(r io.Reader, file string, o Options) ([]Change, error) {
 		if line == "" {
 			continue
 		}
-		c, err := parse(line)
+		c, err := parse(line, o.Exact)
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, n, err)
 		}
@@ -88,16 +92,12 @@ func Read(r io.Reader, file string, o Options) ([]Change, error) {
 	return out, nil
 }
 
-// Literal parses one assignment from the command line, --set-env=NAME=VALUE.
-func Literal(arg string) (Change, error) { return parse(arg) }
+// Literal parses one assignment of --set-env=NAME=VALUE.
+func Literal(arg string) (Change, error) { return parse(arg, false) }
 
-// Exact returns a change that sets a variable to value, without expansion and without
-// removing quotes.
-func Exact(name, value string) (Change, error) {
-	c, err := parse(name + "=" + value)
-	c.value, c.exact = value, true
-	return c, err
-}
+// Exact parses one assignment of --env=NAME=VALUE: the value is used without expansion and
+// without removing quotes.
+func Exact(arg string) (Change, error) { return parse(arg, true) }
 
 // Unset returns a change that removes the variables whose names match glob. A glob
 // contains "*", "?", "[a-z]" and the extended patterns "@(a|b)", "?(a)", "*(a)", "+(a)"
@@ -112,8 +112,11 @@ func Unset(glob string) (Change, error) {
 	return Change{name: glob, unset: true}, nil
 }
 
+// At returns the FILE:LINE of a change, or "".
+func (c *Change) At() string { return c.at }
+
 // parse parses NAME=VALUE.
-func parse(line string) (Change, error) {
+func parse(line string, exact bool) (Change, error) {
 	name, value, ok := strings.Cut(line, "=")
 	if !ok {
 		return Change{}, fmt.Errorf("%q has no \"=\"; write NAME=VALUE, or begin a comment with #", shorten(line))
@@ -124,10 +127,10 @@ func parse(line string) (Change, error) {
 	if strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
 		return Change{}, fmt.Errorf("variable %q contains a NUL byte, which an environment cannot contain", shorten(name))
 	}
-	if len(value) >= 2 && value[0] == '\'' && value[len(value)-1] == '\'' {
+	if !exact && len(value) >= 2 && value[0] == '\'' && value[len(value)-1] == '\'' {
 		value = value[1 : len(value)-1]
 	}
-	return Change{name: name, value: value}, nil
+	return Change{name: name, value: value, exact: exact}, nil
 }
 
 // shorten truncates s to 60 bytes, for messages.

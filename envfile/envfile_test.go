@@ -61,6 +61,22 @@ func TestNULRecords(t *testing.T) {
 	}
 }
 
+// TestExact checks that the values of --env are used unchanged, also between other changes.
+func TestExact(t *testing.T) {
+	exact, err := Read(strings.NewReader("A='$B'\n\x00B= x \n\n\x00"), "f", Options{NUL: true, Exact: true})
+	testenv.Check(t, err)
+	later, err := Literal("C=$A:$B")
+	testenv.Check(t, err)
+	last, err := Exact("A=\"$C\"")
+	testenv.Check(t, err)
+	unset, err := Unset("B")
+	testenv.Check(t, err)
+	list := append(exact, later, unset, last)
+	if got := strings.Join(apply(t, []string{"A=0", "B=0"}, list, true), "|"); got != "A=\"$C\"|C='$B': x \n" {
+		t.Errorf("environment %q", got)
+	}
+}
+
 func TestReadErrors(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"A=1\nFOO bar\n", `f:2: "FOO bar" has no "="`},

@@ -77,13 +77,16 @@ func readApptainer(args, environ []string) (*Request, error) {
 			return nil, err
 		}
 	}
+	if err := a.refuse(map[string][2]string{"--config": refusedVerbs["config"], "--build-config": refusedVerbs["config"]}); err != nil {
+		return nil, err
+	}
 	if len(rest) == 0 || a.on["--help"] != "" || a.on["--version"] != "" {
 		if a.on["--version"] != "" {
 			return &Request{Output: "apptainer version " + apptainerVersion + "\n"}, nil
 		}
 		return &Request{Output: apptainerHelp}, nil
 	}
-	clear(a.on) // messages only
+	clear(a.on)
 	verb, rest := rest[0].Text, rest[1:]
 	a.verb, a.program = verb, a.program+" "+verb
 	why, refused := refusedVerbs[verb]
@@ -118,6 +121,7 @@ var longNames = map[string]string{
 
 // verbNames are the long names of letters that have another meaning in a subcommand.
 var verbNames = map[string]string{
+	" -c":      "--config", // before the subcommand
 	"shell -s": "--shell", "build -s": "--sandbox", "build -e": "--encrypt", "build -T": "--notest", "build -u": "--update",
 	"inspect -l": "--labels", "inspect -d": "--deffile", "inspect -j": "--json", "inspect -r": "--runscript", "inspect -s": "--startscript",
 	"inspect -t": "--test", "inspect -e": "--environment", "inspect -H": "--helpfile",

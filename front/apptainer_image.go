@@ -54,7 +54,7 @@ func (a *apptainer) image(text string) (*imageSource, error) {
 	case hasKind && refused:
 		return nil, refusal(a.program, text, why[0], why[1])
 	case kind == "docker" && strings.HasPrefix(rest, "//"):
-		return &imageSource{argument: ref, name: text, commands: []Command{{Args: a.pullArgs(ref, nil), Missing: ref}}}, nil
+		return &imageSource{argument: ref, name: text, commands: []Command{a.fetch(ref)}}, nil
 	case slices.Contains([]string{"oci", "oci-archive", "docker-archive"}, kind) && hasKind:
 		return a.archive(text, ref)
 	case strings.Contains(text, "://"):
@@ -90,6 +90,15 @@ func (a *apptainer) archive(text, file string) (*imageSource, error) {
 // storeName returns the name in the store for something of a program with these properties.
 func storeName(program string, properties ...any) string {
 	return fmt.Sprintf("%s/%x", program, sha256.Sum256(fmt.Append(nil, properties...)))[:len(program)+1+16]
+}
+
+// fetch returns the command that pulls an image if it is missing, or in any case without a cache.
+func (a *apptainer) fetch(ref string) Command {
+	c := Command{Args: a.pullArgs(ref, nil), Missing: ref}
+	if a.on["--disable-cache"] != "" {
+		c.Missing = ""
+	}
+	return c
 }
 
 // pullArgs returns the arguments of "hpcc pull".
@@ -130,9 +139,9 @@ func (a *apptainer) save(name, target string) ([]Command, error) {
 
 // pullOptions are the options of pull.
 var pullOptions = optionTable(map[Role]string{
-	Value: "--arch --arch-variant --library --name --dir --tmpdir --docker-username --docker-password --docker-host --authfile",
-	Flag:  "-F --force --disable-cache -U --allow-unsigned --allow-unauthenticated --reproducible --sandbox --docker-login --no-https --nohttps --no-cleanup -h --help",
-})
+	Value: "--arch --arch-variant --library --name --dir --docker-username --docker-password --docker-host --authfile",
+	Flag:  "-F --force --sandbox --docker-login --no-https --nohttps -h --help",
+}, idleApptainer["pull"])
 
 // refusedPullOptions holds the reason and the advice for each option of pull that is not supported.
 var refusedPullOptions = map[string][2]string{
@@ -220,32 +229,35 @@ func defaultFile(source string, sandbox bool) string {
 
 // buildOptions are the options of build.
 var buildOptions = optionTable(map[Role]string{
-	Value: "--section --arch --arch-variant --library --tmpdir --mksquashfs-args -B --bind --mount --build-arg --build-arg-file --passphrase --pem-path " +
-		"--docker-username --docker-password --docker-host --authfile --builder --warn-unused-build-args",
-	Flag: "-s --sandbox -F --force -f --fakeroot -T --notest -u --update --json --fix-perms --no-cleanup --disable-cache -e --encrypt --nv --nvccli --rocm --remote -r " +
-		"--writable-tmpfs --userns --ignore-subuid --ignore-fakeroot-command --ignore-proot --ignore-userns --reproducible --no-https --nohttps --docker-login -d --detached --data -h --help",
-})
+	Value: "--section --arch --arch-variant --library --mksquashfs-args -B --bind --mount --build-arg --build-arg-file --passphrase --pem-path " +
+		"--docker-username --docker-password --docker-host --authfile --builder",
+	Flag: "-s --sandbox -F --force -T --notest -u --update --json -e --encrypt --nv --nvccli --rocm --remote -r --warn-unused-build-args " +
+		"--writable-tmpfs --ignore-userns --reproducible --no-https --nohttps --docker-login -d --detached --data -h --help",
+}, idleApptainer["build"])
 
 // refusedBuildOptions holds the reason and the advice for each option of build that is not supported.
 var refusedBuildOptions = map[string][2]string{
-	"--section":         {"hpcc builds all sections of a definition file", "leave it out"},
-	"--arch-variant":    refusedPullOptions["--arch-variant"],
-	"--library":         refusedSources["library"],
-	"--mksquashfs-args": {"hpcc writes SquashFS itself", "leave it out"},
-	"--bind":            {"hpcc binds no directories of the host in builds, because their files would not be part of the build's inputs", "copy the files with %files"},
-	"--mount":           {"hpcc binds no directories of the host in builds, because their files would not be part of the build's inputs", "copy the files with %files"},
-	"--update":          {"hpcc does not build in an existing directory", "name the directory as the base: Bootstrap: localimage"},
-	"--json":            {"hpcc prints the progress of builds in its own format", "hpcc build --progress json -f FILE.def -t NAME"},
-	"--encrypt":         {"hpcc does not encrypt images", "leave it out"},
-	"--remote":          {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
-	"-r":                {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
-	"--builder":         {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
-	"--detached":        {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
-	"--data":            {"hpcc does not package data containers", "mksquashfs DIR FILE"},
-	"--nv":              {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with the CUDA toolkit as the base"},
-	"--nvccli":          {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with the CUDA toolkit as the base"},
-	"--rocm":            {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with ROCm as the base"},
-	"--passphrase":      noKeys, "--pem-path": noKeys, "--docker-login": noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
+	"--section":                {"hpcc builds all sections of a definition file", "leave it out"},
+	"--arch-variant":           refusedPullOptions["--arch-variant"],
+	"--library":                refusedSources["library"],
+	"--mksquashfs-args":        {"hpcc writes SquashFS itself", "leave it out"},
+	"--bind":                   {"hpcc binds no directories of the host in builds, because their files would not be part of the build's inputs", "copy the files with %files"},
+	"--mount":                  {"hpcc binds no directories of the host in builds, because their files would not be part of the build's inputs", "copy the files with %files"},
+	"--update":                 {"hpcc does not build in an existing directory", "name the directory as the base: Bootstrap: localimage"},
+	"--json":                   {"hpcc prints the progress of builds in its own format", "hpcc build --progress json -f FILE.def -t NAME"},
+	"--encrypt":                {"hpcc does not encrypt images", "leave it out"},
+	"--remote":                 {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
+	"-r":                       {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
+	"--builder":                {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
+	"--detached":               {"hpcc builds on this machine", "leave it out: hpcc needs no root"},
+	"--ignore-userns":          refusedRunOptions["--ignore-userns"],
+	"--writable-tmpfs":         {"%test can write in any case, and its changes stay in the image", "leave it out"},
+	"--warn-unused-build-args": {"hpcc refuses arguments that the definition file does not use", "leave the argument out"},
+	"--data":                   {"hpcc does not package data containers", "mksquashfs DIR FILE"},
+	"--nv":                     {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with the CUDA toolkit as the base"},
+	"--nvccli":                 {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with the CUDA toolkit as the base"},
+	"--rocm":                   {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with ROCm as the base"},
+	"--passphrase":             noKeys, "--pem-path": noKeys, "--docker-login": noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
 	"--docker-host": refusedRunOptions["--docker-host"],
 }
 
@@ -333,7 +345,7 @@ func (a *apptainer) buildDefinition(target, file string) (*Request, error) {
 	for _, f := range []struct {
 		is   bool
 		flag string
-	}{{a.on["--notest"] != "", "--no-test"}, {a.on["--no-https"] != "", "--plain-http"}, {a.last("--arch") != "", "--platform=linux/" + a.last("--arch")}} {
+	}{{a.on["--notest"] != "", "--no-test"}, {a.on["--reproducible"] != "", "--reproducible"}, {a.on["--no-https"] != "", "--plain-http"}, {a.last("--arch") != "", "--platform=linux/" + a.last("--arch")}} {
 		if f.is {
 			line = append(line, f.flag)
 		}
@@ -402,7 +414,7 @@ func (a *apptainer) runHelp(args []Word) (*Request, error) {
 
 // cache reads the arguments of cache.
 func (a *apptainer) cache(args []Word) (*Request, error) {
-	rest, err := a.all(optionTable(map[Role]string{Value: "-T --type -D --days", Flag: "-n --dry-run -f --force -v --verbose -a --all -h --help"}), args)
+	rest, err := a.all(optionTable(map[Role]string{Value: "-T --type -D --days", Flag: "-n --dry-run -h --help"}, idleApptainer["cache"]), args)
 	if err != nil {
 		return nil, err
 	}

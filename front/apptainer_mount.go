@@ -14,6 +14,8 @@ type mount struct {
 	source, at string
 	readOnly   bool
 	mode, size string // of an empty directory; size may be ""
+	noExec     bool   // an empty directory from which no program can be executed
+	noAtime    bool   // an empty directory whose files keep their times of access
 }
 
 // below reports whether path is dir or in it.
@@ -182,8 +184,13 @@ func (l *commandLine) mountFlags(all []mount) (flags []string, err error) {
 			if m.size != "" {
 				flag += ",tmpfs-size=" + m.size
 			}
-			if m.readOnly {
-				flag += ",readonly"
+			for _, o := range []struct {
+				is   bool
+				name string
+			}{{m.noExec, "noexec"}, {m.noAtime, "noatime"}, {m.readOnly, "readonly"}} {
+				if o.is {
+					flag += "," + o.name
+				}
 			}
 			flags = append(flags, flag)
 		case late || colon:

@@ -19,8 +19,9 @@ var apptainerRunVariables = map[string]string{
 	"--fakeroot": "FAKEROOT", "--cleanenv": "CLEANENV", "--compat": "COMPAT", "--contain": "CONTAIN", "--containall": "CONTAINALL",
 	"--nv": "NV", "--nvccli": "NVCCLI", "--compat32": "COMPAT32", "--rocm": "ROCM", "--writable": "WRITABLE", "--writable-tmpfs": "WRITABLE_TMPFS",
 	"--no-home": "NO_HOME", "--no-mount": "NO_MOUNT", "--no-init": "NOSHIMINIT", "--no-nv": "NV_OFF NO_NV", "--no-rocm": "ROCM_OFF NO_ROCM",
-	"--pid": "PID UNSHARE_PID", "--no-pid": "NO_PID", "--ipc": "IPC UNSHARE_IPC", "--net": "NET UNSHARE_NET", "--keep-privs": "KEEP_PRIVS",
-	"--add-caps": "ADD_CAPS", "--allow-setuid": "ALLOW_SETUID", "--no-env": "NOENV", "--env-file": "ENV_FILE", "--no-umask": "NO_UMASK",
+	"--pid": "PID UNSHARE_PID", "--no-pid": "NO_PID", "--ipc": "IPC UNSHARE_IPC", "--net": "NET UNSHARE_NET", "--keep-privs": "KEEP_PRIVS", "--no-privs": "NO_PRIVS",
+	"--uts": "UTS UNSHARE_UTS", "--disable-cache": "DISABLE_CACHE", "--ignore-userns": "IGNORE_USERNS",
+	"--add-caps": "ADD_CAPS", "--drop-caps": "DROP_CAPS", "--allow-setuid": "ALLOW_SETUID", "--no-env": "NOENV", "--env-file": "ENV_FILE", "--no-umask": "NO_UMASK",
 	"--no-eval": "NO_EVAL", "--dmtcp-launch": "DMTCP_LAUNCH", "--dmtcp-restart": "DMTCP_RESTART", "--blkio-weight": "BLKIO_WEIGHT",
 	"--blkio-weight-device": "BLKIO_WEIGHT_DEVICE", "--cpu-shares": "CPU_SHARES", "--cpuset-cpus": "CPUSET_CPUS", "--cpuset-mems": "CPUSET_MEMS",
 	"--memory": "MEMORY", "--memory-reservation": "MEMORY_RESERVATION", "--memory-swap": "MEMORY_SWAP", "--oom-kill-disable": "OOM_KILL_DISABLE",
@@ -54,8 +55,6 @@ var refusedRunOptions = map[string][2]string{
 	"--memory-swap":         noCgroups,
 	"--oom-kill-disable":    noCgroups,
 	"--pids-limit":          noCgroups,
-	"--add-caps":            onlyRoot,
-	"--keep-privs":          onlyRoot,
 	"--allow-setuid":        onlyRoot,
 	"--boot":                {"hpcc starts no init system", "start the program itself"},
 	"--dns":                 {"hpcc binds the host's /etc/resolv.conf", "--bind FILE:/etc/resolv.conf"},
@@ -75,6 +74,48 @@ var refusedRunOptions = map[string][2]string{
 	"--docker-login":        noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
 	"--docker-host": {"hpcc does not use a Docker daemon", "docker save NAME > FILE, and docker-archive:FILE"},
 	"--passphrase":  noKeys, "--pem-path": noKeys,
+	"--ignore-userns": {"hpcc needs a user namespace, also for --fakeroot", "leave it out"},
+}
+
+// idleApptainer maps options of subcommands without an observable effect to the reason; see idleRole.
+var idleApptainer = map[string]map[string]string{
+	"exec": {
+		"-u,--userns":               "a container always has a user namespace",
+		"--underlay":                "hpcc adds missing mount points in any case",
+		"--unsquash":                "hpcc unpacks or mounts an image file as it needs",
+		"--no-oci":                  "hpcc has only this mode",
+		"--ignore-subuid":           "hpcc never uses subordinate IDs",
+		"--ignore-fakeroot-command": "hpcc never uses the command fakeroot",
+		"--tmpdir=":                 "temporary files are in hpcc's store",
+	},
+	"pull": {
+		"-U,--allow-unsigned":     "hpcc demands no signatures",
+		"--allow-unauthenticated": "hpcc demands no signatures",
+		"--disable-cache":         "pull always asks the registry",
+		"--reproducible":          "the same image is always the same file",
+		"--tmpdir=":               "temporary files are in hpcc's store",
+		"--no-cleanup":            "hpcc makes no bundle that could stay",
+	},
+	"build": {
+		"-f,--fakeroot":             "programs of a build are always root of their container",
+		"--userns":                  "a build always has a user namespace",
+		"--ignore-subuid":           "hpcc never uses subordinate IDs",
+		"--ignore-fakeroot-command": "hpcc never uses the command fakeroot",
+		"--ignore-proot":            "hpcc never uses proot",
+		"--disable-cache":           "build always asks the registry",
+		"--tmpdir=":                 "temporary files are in hpcc's store",
+		"--no-cleanup":              "hpcc makes no bundle that could stay",
+		"--fix-perms":               "the owner can always change the files of a sandbox",
+	},
+	"cache": {
+		"-f,--force":   "hpcc does not ask",
+		"-v,--verbose": "hpcc prints all details in any case",
+		"-a,--all":     "hpcc's store has no types of images",
+	},
+	"apptainer": {
+		"-d,--debug": "it concerns messages only", "--nocolor": "it concerns messages only", "-s,--silent": "it concerns messages only",
+		"-q,--quiet": "it concerns messages only", "-v,--verbose": "it concerns messages only",
+	},
 }
 
 // start reads the options and arguments of exec, run, shell and test.
@@ -117,7 +158,7 @@ func (a *apptainer) start(action string, args []Word) (*Request, error) {
 		action = "exec"
 	}
 	line = append(append(line, "--action="+action), image.flags()...)
-	for _, part := range []func(*imageSource, *Request) ([]string, error){a.isolation, a.mounts, a.setEnvironment} {
+	for _, part := range []func(*imageSource, *Request) ([]string, error){a.isolation, a.capabilities, a.mounts, a.setEnvironment} {
 		flags, err := part(image, r)
 		if err != nil {
 			return nil, err
@@ -139,6 +180,10 @@ func (a *apptainer) start(action string, args []Word) (*Request, error) {
 func (a *apptainer) isolation(image *imageSource, r *Request) (flags []string, err error) {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return a.on[n] != "" })
+	}
+	uts := a.last("--hostname")
+	if host, err := os.Hostname(); err == nil && uts == "" && has("--uts") {
+		uts = host // a namespace of its own with the same name
 	}
 	pid := has("--pid") && !has("--no-pid")
 	network, hasNetwork := a.last("--network"), has("--net") || len(a.values["--network"]) > 0
@@ -168,8 +213,8 @@ func (a *apptainer) isolation(image *imageSource, r *Request) (flags []string, e
 	if has("--fakeroot") {
 		flags = append(flags, "--uid=0", "--gid=0", "--seccomp")
 	}
-	if h := a.last("--hostname"); h != "" {
-		flags = append(flags, "--hostname="+h)
+	if uts != "" {
+		flags = append(flags, "--hostname="+uts)
 	}
 	if has("--no-umask") {
 		r.Umask = 0o022
@@ -203,7 +248,7 @@ func (a *apptainer) mounts(image *imageSource, r *Request) (flags []string, err 
 		} else {
 			implicit = append(implicit, tmp)
 		}
-		all = append(all, a.emptyDir("/var/tmp", "var_tmp", "1777"))
+		all = append(all, a.emptyDir("/var/tmp", "var_tmp", "1777"), mount{at: "/dev/shm", mode: "1777"})
 	} else {
 		implicit = append(implicit, mount{source: "/tmp", at: "/tmp"})
 		if isDirectory("/var/tmp") {
@@ -326,7 +371,7 @@ func (a *apptainer) withoutMounts() (without map[string]bool, err error) {
 			switch name {
 			case "home", "cwd":
 				without[name] = true
-			case "hostfs", "devpts", "/etc/localtime", "":
+			case "hostfs", "/etc/localtime", "": // hpcc does not mount them
 			default:
 				return nil, refusal(a.program, "--no-mount "+list, fmt.Sprintf("hpcc always mounts %s", cmp.Or(map[string]string{"bind-paths": "/etc/hosts and /etc/resolv.conf"}[name], name)), "leave it out; home, cwd and hostfs are possible")
 			}

@@ -3,19 +3,26 @@ package front
 import (
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestApptainerOptions checks that each option of Apptainer's commands is either kept or refused
 // with a reason, and that the lists of reasons name no others.
 func TestApptainerOptions(t *testing.T) {
-	kept := strings.Fields(`--bind --mount --scratch --env --env-file --cwd --nv --nvccli --rocm --no-nv --no-rocm --shell --home --workdir --hostname --network
-		--no-mount --no-env --fakeroot --cleanenv --compat --contain --containall --writable --writable-tmpfs --no-home --no-init --pid --no-pid --ipc --net --uts --userns
-		--no-umask --no-eval --no-https --force --sandbox --name --dir --arch --build-arg --build-arg-file --notest --help`)
-	noEffect := strings.Fields(`--disable-cache --drop-caps --no-privs --ignore-subuid --ignore-fakeroot-command --ignore-userns --ignore-proot --underlay --unsquash --no-oci --tmpdir
-		--allow-unsigned --allow-unauthenticated --reproducible --no-cleanup --fix-perms --warn-unused-build-args`)
+	read := optionsInCode(t, "apptainer*.go")
+	read["--help"], read["--add-caps"], read["--drop-caps"], read["--keep-privs"], read["--no-privs"] = true, true, true, true, true // capabilities.go
+	idle := map[[2]string]string{}
+	for verb, list := range idleApptainer {
+		for names, why := range list {
+			idle[[2]string{verb, names}] = why
+		}
+	}
+	checkIdle(t, "apptainer.md", idle)
 	for verb, of := range map[string]struct {
 		table   map[string]Role
 		refused map[string][2]string
@@ -23,7 +30,7 @@ func TestApptainerOptions(t *testing.T) {
 		"exec": {Programs()["apptainer"].options, refusedRunOptions}, "pull": {pullOptions, refusedPullOptions}, "build": {buildOptions, refusedBuildOptions},
 	} {
 		long := map[string]bool{}
-		for name := range of.table {
+		for name, role := range of.table {
 			n := name
 			for _, other := range []string{verbNames[verb+" "+name], longNames[name]} {
 				if other != "" {
@@ -32,13 +39,13 @@ func TestApptainerOptions(t *testing.T) {
 				}
 			}
 			long[n] = true
-			if letters := map[string]string{"-s": "--shell", "-U": "--allow-unsigned", "-d": "--detached"}; letters[n] != "" {
+			if letters := map[string]string{"-s": "--shell", "-d": "--detached"}; letters[n] != "" {
 				n = letters[n]
 			}
 			_, refused := of.refused[n]
-			isKept := slices.Contains(kept, n) || slices.Contains(noEffect, n)
-			if !refused && !isKept {
-				t.Errorf("%s %s is neither kept nor refused", verb, name)
+			isIdle := role == idleFlag || role == idleValue
+			if !refused && !isIdle && !read[n] {
+				t.Errorf("%s %s is neither read nor refused", verb, name)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(of.refused)) {
@@ -58,6 +65,7 @@ func TestApptainerOptions(t *testing.T) {
 func TestApptainer(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
+	testenv.Check(t, os.WriteFile("x.def", nil, 0o600))
 	for _, tt := range []struct {
 		line []string
 		want string // parts of the commands, in order
@@ -70,6 +78,7 @@ func TestApptainer(t *testing.T) {
 		{[]string{"--quiet", "run", "--contain", "--ipc", "--cleanenv", "--no-eval", "--userns", "--home", "DIR:/out", "--mount=type=bind,source=DIR,target=/tmp", "--pwd", "/out", "--net", "--network", "none", "x", "cat"},
 			"run --action=run --ipc --network=none --private-tmp --no-home --mount=type=tmpfs,target=/var/tmp,tmpfs-mode=1777 --bind=DIR:/out --bind=DIR:/tmp --cd=/out --clean-env --set-env=LANG=C --no-eval x -- cat"},
 		{[]string{"exec", "-B", "/a b:/c", "x", "sh"}, "run --action=exec --bind=/a b:/c x -- sh"},
+		{[]string{"build", "--reproducible", "--notest", "out.sif", "x.def"}, "build --file=DIR/x.def --no-test --reproducible DIR; save"},
 		{[]string{"build", "out.sif", "oci-archive:none"}, "refused the file does not exist"},
 		{[]string{"cache", "clean", "--days", "3", "--dry-run"}, "gc --age=3d --dry-run"},
 	} {

@@ -54,7 +54,7 @@ func readCharliecloud(program string, table map[string]Role, args, environ []str
 		}
 		for _, o := range found {
 			if o.Role == Refused || o.Role == RefusedValue {
-				return nil, refusal(program, o.Text, refusedByCharliecloud[o.Name].why, refusedByCharliecloud[o.Name].advice)
+				return nil, refusal(program, o.Text, refusedByCharliecloud[o.Name][0], refusedByCharliecloud[o.Name][1])
 			}
 		}
 		l.options, w = append(l.options, found...), rest
@@ -121,8 +121,35 @@ func (l *chLine) storage() (dir string, flags []string) {
 	return "/var/tmp/" + user + ".ch", nil
 }
 
-// refusedByCharliecloud maps options that hpcc refuses to the reasons.
-var refusedByCharliecloud = map[string]struct{ why, advice string }{
+// idleCharliecloud maps options of programs without an observable effect to the reason; see idleRole.
+var idleCharliecloud = map[string]map[string]string{
+	"ch-run": {
+		"-m,--mount=":  "only the container sees where hpcc mounts an image file",
+		"-v,--verbose": "it concerns messages only",
+		"--unsafe":     "hpcc runs an image of the storage directory by its path in any case",
+		"--no-home":    "only --home binds the home directory",
+	},
+	"ch-image": {
+		"-v,--verbose":      "it concerns messages only",
+		"-q,--quiet":        "it concerns messages only",
+		"--debug":           "it concerns messages only",
+		"--always-download": "pull always asks the registry, and a file with its digest is the same file",
+		"--auth":            "hpcc uses its credentials where the registry asks for them",
+		"--password-many":   "hpcc asks for no passwords",
+		"--cache-large=":    "the build cache keeps large files as well",
+		"--no-lock":         "hpcc takes no lock",
+		"--xattrs":          "hpcc keeps extended attributes in any case",
+	},
+	"ch-convert": {
+		"-v,--verbose": "it concerns messages only",
+		"-q,--quiet":   "it concerns messages only",
+		"--tmp=":       "temporary files are next to the result",
+		"--xattrs":     "hpcc keeps extended attributes in any case",
+	},
+}
+
+// refusedByCharliecloud holds the reason and the advice for each option that is not supported.
+var refusedByCharliecloud = map[string][2]string{
 	"-q":              {"it sends the output of the program to /dev/null", "leave it out, and redirect the output with >/dev/null"},
 	"--quiet":         {"it sends the output of the program to /dev/null", "leave it out, and redirect the output with >/dev/null"},
 	"--ch-ssh":        {"Charliecloud has removed it", "leave it out"},
@@ -134,6 +161,9 @@ var refusedByCharliecloud = map[string]struct{ why, advice string }{
 	"--last-layer":    {"hpcc unpacks complete images", "leave it out"},
 	"-b":              {"hpcc binds no directory for all steps", "write RUN --mount=type=bind,from=NAME and --build-context NAME=DIR of hpcc build"},
 	"--bind":          {"hpcc binds no directory for all steps", "write RUN --mount=type=bind,from=NAME and --build-context NAME=DIR of hpcc build"},
+	"--no-xattrs":     {"hpcc keeps extended attributes", "leave it out"},
+	"--profile":       {"hpcc writes no profiles", "leave it out"},
+	"--profile-out":   {"hpcc writes no profiles", "leave it out"},
 	"--image":         {"hpcc pushes images of its store", "hpcc commit DIR NAME, then push NAME"},
 }
 
@@ -146,10 +176,8 @@ func isPath(image string) bool {
 	return strings.HasPrefix(image, "/") || image == "." || image == ".." || strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
 }
 
-// isSquashFS reports whether the name of an image is that of a SquashFS file.
-func isSquashFS(image string) bool {
-	return ready.IsImageFile(image) || slices.Contains([]string{".squash", ".squishy"}, path.Ext(image))
-}
+// isSquashFS reports whether an image is a SquashFS file, whatever its name.
+func isSquashFS(image string) bool { return ready.IsImageFile(image) || isRegular(image) }
 
 // chRunTable is the table of ch-run's options, with those that only ch-run itself needs.
 func chRunTable() map[string]Role {
@@ -186,6 +214,7 @@ func readChRun(args, environ []string) (*Request, error) {
 	if _, store := l.storage(); !isPath(image) {
 		run = append(run, store...)
 	}
+	run = append(run, (&imageSource{argument: image, isFile: isRegular(image)}).flags()...)
 	return &Request{Commands: []Command{{Args: slices.Concat(run, options, []string{image, "--"}, command[1:])}}}, nil
 }
 
@@ -276,11 +305,10 @@ func (l *chLine) chRunOptions(image, old string) ([]string, error) {
 
 // chImageTable is the table of ch-image's options, of all subcommands.
 var chImageTable = optionTable(map[Role]string{
-	Value: "-a --arch --cache-large -s --storage --profile-out -t --tag -f --file --build-arg",
-	Flag: "--always-download --auth --cache --no-cache --rebuild --debug --no-lock --no-xattrs --xattrs --password-many --profile -v --verbose -q --quiet -h --help --version --dependencies " +
-		"-n --dry-run --parse-only -l --long -u --undeletable --gc --reset --tree --dot",
-	Optional: "--force", Refused: "--tls-no-verify", RefusedValue: "--break --force-cmd --last-layer --image -b --bind",
-})
+	Value:    "-a --arch -s --storage -t --tag -f --file --build-arg",
+	Flag:     "--cache --no-cache --rebuild -h --help --version --dependencies -n --dry-run --parse-only -l --long -u --undeletable --gc --reset --tree --dot",
+	Optional: "--force", Refused: "--tls-no-verify --no-xattrs --profile", RefusedValue: "--break --force-cmd --last-layer --image -b --bind --profile-out",
+}, idleCharliecloud["ch-image"])
 
 func readChImage(args, environ []string) (*Request, error) {
 	l, err := readCharliecloud("ch-image", chImageTable, args, environ)
@@ -378,6 +406,9 @@ func (c *chImage) build() (*Request, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if kind, _ := c.value("--force"); kind == "none" {
+		return nil, c.refuse("--force=none", "programs of RUN are always root of a container", "leave it out")
 	}
 	file, _ := c.value("-f", "--file")
 	tag, ok := c.value("-t", "--tag")

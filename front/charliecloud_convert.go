@@ -8,8 +8,8 @@ import (
 
 // chConvertTable is the table of ch-convert's options.
 var chConvertTable = optionTable(map[Role]string{
-	Value: "-i --in-fmt -o --out-fmt -s --storage --tmp", Flag: "-n --dry-run --no-clobber --no-xattrs --xattrs -q --quiet -v --verbose -h --help --version",
-})
+	Value: "-i --in-fmt -o --out-fmt -s --storage", Flag: "-n --dry-run --no-clobber -h --help --version", Refused: "--no-xattrs",
+}, idleCharliecloud["ch-convert"])
 
 func readChConvert(args, environ []string) (*Request, error) {
 	l, err := readCharliecloud("ch-convert", chConvertTable, args, environ)

@@ -99,13 +99,35 @@ var charliecloudLines = []struct{ line, want string }{
 	// ch-convert
 	{"ch-convert a ./dir", "charliecloud convert /var/tmp/me.ch ch-image a dir ./dir"},
 	{"ch-convert a a.tar.gz", "charliecloud convert /var/tmp/me.ch ch-image a tar a.tar.gz"},
-	{"ch-convert --no-clobber --tmp /t --no-xattrs a a.sqfs", "charliecloud convert-new /var/tmp/me.ch ch-image a squash a.sqfs"},
+	{"ch-convert --no-clobber --tmp /t --xattrs a a.sqfs", "charliecloud convert-new /var/tmp/me.ch ch-image a squash a.sqfs"},
 	{"ch-convert -i tar -o ch-image x y", "charliecloud convert /var/tmp/me.ch tar x ch-image y"},
 	{"ch-convert -n ./d x.tgz", "=input:   dir  ./d"},
+	{"ch-convert --no-xattrs ./d x.sqfs", "!keeps extended attributes"},
+	{"ch-image --profile build -t x .", "!no profiles"},
+	{"ch-image build --force=none -t x .", "!always root of a container"},
 	{"ch-convert ./d /e", "!both have the format dir"},
 	{"ch-convert -i docker x ./y", "!other builders"},
 	{"ch-convert -i oci x ./y", "!is not a format"},
 	{"ch-convert x", "!needs IN and OUT"},
+}
+
+// TestCharliecloudOptions checks that each option is read, refused, or in the table of options without
+// effect, which docs/charliecloud.md repeats.
+func TestCharliecloudOptions(t *testing.T) {
+	read := optionsInCode(t, "charliecloud*.go")
+	idle := map[[2]string]string{}
+	for program, table := range map[string]map[string]Role{"ch-run": chRunTable(), "ch-image": chImageTable, "ch-convert": chConvertTable} {
+		for names, why := range idleCharliecloud[program] {
+			idle[[2]string{program, names}] = why
+		}
+		for name, role := range table {
+			isRefused, isIdle := role == Refused || role == RefusedValue, role == idleFlag || role == idleValue
+			if (isRefused && refusedByCharliecloud[name][0] == "") || (!isRefused && !isIdle && !read[name]) {
+				t.Errorf("%s %s is neither read nor refused with a reason", program, name)
+			}
+		}
+	}
+	checkIdle(t, "charliecloud.md", idle)
 }
 
 func TestCharliecloud(t *testing.T) {
@@ -135,17 +157,6 @@ func TestCharliecloud(t *testing.T) {
 		}
 		if text := strings.TrimSpace(strings.Join(got, ";@")); strings.ReplaceAll(text, " ;@", "; ") != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.line, text, c.want)
-		}
-	}
-}
-
-// TestRefusedByCharliecloud checks that each refused option has a reason.
-func TestRefusedByCharliecloud(t *testing.T) {
-	for _, table := range []map[string]Role{chRunTable(), chImageTable, chConvertTable} {
-		for name, role := range table {
-			if (role == Refused || role == RefusedValue) && refusedByCharliecloud[name].why == "" {
-				t.Errorf("option %s is refused without a reason", name)
-			}
 		}
 	}
 }

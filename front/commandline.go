@@ -47,13 +47,12 @@ func (l *commandLine) option(table map[string]Role, args []Word) (rest []Word, e
 		name := l.longName(o.Name)
 		l.text[name] = o.Text
 		switch off, bad := isOff(o.Value.Text); {
+		case bad && !o.Role.takesValue():
+			return nil, refusal(l.program, o.Text, o.Name+" takes no value", "")
+		case o.Role == idleFlag || o.Role == idleValue:
 		case o.Role.takesValue():
 			l.values[name] = append(l.values[name], o.Value.Text)
-		case o.Value.Text == "":
-			l.on[name] = o.Name
-		case bad:
-			return nil, refusal(l.program, o.Text, o.Name+" takes no value", "")
-		case off:
+		case off && o.Value.Text != "":
 			delete(l.on, name)
 		default:
 			l.on[name] = o.Name

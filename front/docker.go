@@ -21,6 +21,7 @@ type dockerVerb struct {
 	read          func(d *docker, args []string) (*Request, error)
 	values, flags string
 	refused       map[string][2]string // reason and advice for options that are not supported
+	idle          map[string]string    // the reason why an option needs no effect, by the keys of idleRole
 	min, max      int                  // number of arguments
 	usage         string               // of the arguments
 	inOrder       bool                 // options precede the first argument
@@ -29,44 +30,29 @@ type dockerVerb struct {
 // dockerVerbs are the subcommands that hpcc executes.
 var dockerVerbs = sync.OnceValue(func() map[string]*dockerVerb {
 	return map[string]*dockerVerb{
-		"run":   {read: (*docker).run, values: dockerRunValues, flags: dockerRunFlags, refused: refusedDockerRun, min: 1, max: 1 << 20, usage: "IMAGE [COMMAND] [ARG...]", inOrder: true},
-		"build": {read: (*docker).build, values: dockerBuildValues, flags: dockerBuildFlags, refused: refusedDockerBuild, min: 1, max: 1, usage: "[OPTIONS] PATH | URL | -"},
+		"run":   {read: (*docker).run, values: dockerRunValues, flags: dockerRunFlags, refused: refusedDockerRun, idle: idleDockerRun, min: 1, max: 1 << 20, usage: "IMAGE [COMMAND] [ARG...]", inOrder: true},
+		"build": {read: (*docker).build, values: dockerBuildValues, flags: dockerBuildFlags, refused: refusedDockerBuild, idle: idleDockerBuild, min: 1, max: 1, usage: "[OPTIONS] PATH | URL | -"},
 		"pull": {read: (*docker).pull, values: "--platform", flags: "-q,--quiet -a,--all-tags --disable-content-trust", min: 1, max: 1, usage: "NAME[:TAG|@DIGEST]",
 			refused: map[string][2]string{"--all-tags": {"hpcc pulls single images", "name the tags"}}},
 		"push": {read: (*docker).push, values: "--platform", flags: "-q,--quiet -a,--all-tags --disable-content-trust", min: 1, max: 1, usage: "NAME[:TAG]",
 			refused: map[string][2]string{"--all-tags": {"hpcc pushes single images", "name the tags"}, "--platform": {"hpcc pushes all platforms of an image", "leave it out"}}},
 		"tag": {read: (*docker).tag, min: 2, max: 2, usage: "SOURCE_IMAGE[:TAG] TARGET_IMAGE[:TAG]"},
-		"images": {read: (*docker).own, values: "-f,--filter --format", flags: "-a,--all -q,--quiet --no-trunc --digests --tree", max: 1, usage: "[REPOSITORY[:TAG]]",
+		"images": {read: (*docker).own, values: "-f,--filter --format", flags: "-q,--quiet --no-trunc --digests --tree", max: 1, idle: map[string]string{"-a,--all": "hpcc keeps no images of single steps"}, usage: "[REPOSITORY[:TAG]]",
 			refused: map[string][2]string{"--tree": {"hpcc prints a table", "hpcc inspect NAME shows the parts of an image"}}},
 		"inspect": {read: (*docker).inspect, values: "-f,--format --type --platform", flags: "-s,--size", min: 1, max: 1000, usage: "IMAGE...",
 			refused: map[string][2]string{"--platform": {"hpcc shows the image of this machine's platform", "hpcc inspect --platform OS/ARCH NAME"}, "--size": {"hpcc keeps no containers, whose sizes it shows", "leave it out"}}},
-		"rmi": {read: (*docker).own, values: "--platform", flags: "-f,--force --no-prune", min: 1, max: 1000, usage: "IMAGE...",
+		"rmi": {read: (*docker).own, values: "--platform", flags: "-f,--force", min: 1, max: 1000, usage: "IMAGE...", idle: map[string]string{"--no-prune": "hpcc gc deletes data, and rmi only names"},
 			refused: map[string][2]string{"--platform": {"hpcc removes images with all their platforms", "leave it out"}}},
-		"history": {read: (*docker).history, values: "--format --platform", flags: "-H,--human --no-trunc -q,--quiet", min: 1, max: 1, usage: "IMAGE",
-			refused: map[string][2]string{"--format": {"hpcc prints a table", "hpcc inspect NAME prints JSON"}, "--quiet": {"hpcc keeps no IDs of steps", "leave it out"}, "--platform": {"hpcc shows the image of this machine's platform", "leave it out"}}},
-		"save": {read: (*docker).save, values: "-o,--output --platform", min: 1, max: 1, usage: "[-o FILE] IMAGE",
-			refused: map[string][2]string{"--platform": {"a docker archive contains the image of this machine's platform", "hpcc save NAME FILE writes all platforms"}}},
-		"load": {read: (*docker).load, values: "-i,--input --platform", flags: "-q,--quiet", usage: "[-i FILE]",
-			refused: map[string][2]string{"--platform": {"hpcc loads all platforms of an archive", "leave it out"}}},
-		"import": {read: (*docker).load, values: "-c,--change -m,--message --platform", min: 1, max: 2, usage: "FILE|- [NAME[:TAG]]",
-			refused: map[string][2]string{"--change": {"hpcc keeps the files without a configuration", "build an image FROM the name, with these instructions"}, "--message": {"hpcc keeps no messages", "leave it out"}, "--platform": {"hpcc takes the files for those of this machine's platform", "build an image from scratch with hpcc build --platform"}}},
-		"login":   {read: (*docker).login, values: "-u,--username -p,--password", flags: "--password-stdin", max: 1, usage: "-u NAME [SERVER]"},
-		"version": {read: (*docker).about, values: "-f,--format"},
-		"info":    {read: (*docker).about, values: "-f,--format"},
-		"ps": {read: (*docker).own, values: "-f,--filter --format -n,--last", flags: "-a,--all -q,--quiet --no-trunc -l,--latest -s,--size",
-			refused: map[string][2]string{"--last": noContainers, "--latest": noContainers, "--size": noContainers}},
-		"stats":          {read: (*docker).own, values: "--format", flags: "-a,--all --no-stream --no-trunc", max: 1000, usage: "[CONTAINER...]"},
+		"login":          {read: (*docker).login, values: "-u,--username -p,--password", max: 1, usage: "-u NAME [SERVER]", idle: map[string]string{"--password-stdin": "hpcc reads the password from standard input without it"}},
+		"version":        {read: (*docker).about, values: "-f,--format"},
 		"kill":           {read: (*docker).own, values: "-s,--signal", min: 1, max: 1000, usage: "CONTAINER..."},
 		"stop":           {read: (*docker).own, values: "-s,--signal -t,--time,--timeout", min: 1, max: 1000, usage: "CONTAINER..."},
-		"rm":             {read: (*docker).own, flags: "-f,--force -v,--volumes -l,--link", min: 1, max: 1000, usage: "CONTAINER...", refused: map[string][2]string{"--link": dockerNetworks}},
-		"prune":          {read: (*docker).prune, values: "--filter --keep-storage --max-used-space --reserved-space --min-free-space", flags: "-a,--all -f,--force --volumes --verbose", refused: map[string][2]string{"--filter": {"hpcc deletes what no image needs", "leave it out"}}},
 		"buildx version": {read: (*docker).buildxVersion},
 	}
 })
 
 var (
-	noContainers   = [2]string{"hpcc keeps no containers that have ended", "leave it out"}
-	noServices     = [2]string{"hpcc has no daemon: a container runs as long as its command, and in its terminal", "hpcc submit --to local IMAGE -- CMD runs a program in the background; hpcc logs and hpcc cancel manage it"}
+	noServices     = [2]string{"hpcc has no detached containers: each runs as long as its command, and in its terminal", "hpcc submit --to local IMAGE -- CMD runs a program in the background; hpcc status, attach, logs and cancel manage it"}
 	endedAlready   = [2]string{"hpcc keeps no containers that have ended", "bind a directory for the results: docker run -v DIR:/results"}
 	dockerNetworks = [2]string{"hpcc creates no networks: programs use that of the host", "start the programs with their own ports, and reach them at localhost"}
 	noVolumes      = [2]string{"hpcc has no volumes with names", "make a directory, and bind it: docker run -v DIR:/data"}
@@ -76,8 +62,16 @@ var (
 
 // refusedDockerVerbs holds the reason and the advice for each subcommand that is not supported.
 var refusedDockerVerbs = map[string][2]string{
-	"exec": {"hpcc has no daemon that could start programs in a container", "start the program with the container: docker run IMAGE sh -c 'PROGRAM & ...'; hpcc attach enters a task of a job"},
-	"logs": noServices, "attach": noServices, "create": noServices, "start": noServices, "restart": noServices, "wait": noServices,
+	"history": {"hpcc has its own command", "hpcc history IMAGE"},
+	"save":    {"hpcc has its own command", "hpcc save IMAGE FILE; FILE.docker.tar becomes a docker archive"},
+	"load":    {"hpcc has its own command", "hpcc load FILE"}, "import": {"hpcc has its own command", "hpcc load FILE NAME"},
+	"prune": {"hpcc has its own command", "hpcc gc deletes what no image needs"},
+	"info":  {"hpcc has no daemon", "hpcc doctor checks this host"},
+	"ps":    {"hpcc has no detached containers", "hpcc status lists jobs, and hpcc attach enters a task"},
+	"stats": {"hpcc has no detached containers", "hpcc top JOB shows what tasks use, and hpcc run --measure what a program uses"},
+	"rm":    {"hpcc keeps no containers that have ended", "leave it out; docker stop NAME ends a running container"},
+	"exec":  {"hpcc has no detached containers", "start the program with the container: docker run IMAGE sh -c 'PROGRAM & ...'; hpcc attach enters a task of a job"},
+	"logs":  noServices, "attach": noServices, "create": noServices, "start": noServices, "restart": noServices, "wait": noServices,
 	"pause": {"hpcc has no daemon", "kill -STOP PID"}, "unpause": {"hpcc has no daemon", "kill -CONT PID"}, "top": {"hpcc has no daemon", "ps -ef"},
 	"cp": endedAlready, "export": endedAlready, "diff": endedAlready, "rename": endedAlready, "update": endedAlready, "port": dockerNetworks,
 	"commit":  {"hpcc keeps no containers that have ended", "build the image with a Dockerfile; or hpcc unpack IMAGE DIR, hpcc run --write ./DIR, hpcc commit DIR NAME"},
@@ -87,7 +81,7 @@ var refusedDockerVerbs = map[string][2]string{
 	"plugin":   {"hpcc has no plugins", ""},
 	"trust":    {"hpcc does not sign images", "name an image by its digest: NAME@sha256:..."},
 	"manifest": {"hpcc builds images of several platforms itself", "hpcc build --platform linux/amd64,linux/arm64 -t NAME ."},
-	"search":   {"hpcc does not search registries", ""}, "scout": {"hpcc does not search images for vulnerabilities", "hpcc build --sbom lists an image's packages"},
+	"search":   {"hpcc does not search registries", ""}, "scout": {"hpcc does not search images for vulnerabilities", "hpcc save NAME image.tar && grype image.tar"},
 	"events": {"hpcc has no daemon that could report events", ""}, "checkpoint": {"hpcc does not checkpoint programs", "let the program write its own checkpoints"},
 	"logout": {"hpcc does not change stored credentials", "remove the host from ~/.docker/config.json"},
 	"bake":   {"hpcc builds one image at a time", "docker build -t NAME DIR for each image"},
@@ -99,21 +93,28 @@ var dockerAliases = map[string]string{
 	"image build": "build", "builder build": "build", "buildx build": "build", "buildx b": "build", "image history": "history", "image import": "import", "image inspect": "inspect",
 	"image load": "load", "image ls": "images", "image list": "images", "image prune": "prune", "image pull": "pull", "image push": "push", "image rm": "rmi", "image remove": "rmi",
 	"image save": "save", "image tag": "tag", "container run": "run", "container ls": "ps", "container list": "ps", "container ps": "ps", "container kill": "kill",
-	"container stop": "stop", "container rm": "rm", "container remove": "rm", "container stats": "stats", "container prune": "prune", "system info": "info", "system prune": "prune",
+	"container stop": "stop", "container rm": "rm", "container remove": "rm", "container stats": "stats", "container prune": "rm", "system info": "info", "system prune": "prune",
 	"builder prune": "prune", "buildx prune": "prune", "buildx version": "buildx version",
+}
+
+// refusedOff holds the reason and the advice for options that are on in any case.
+var refusedOff = map[string][2]string{
+	"--sig-proxy":             {"hpcc passes all signals to the program", "leave it out"},
+	"--disable-content-trust": {"hpcc verifies no signatures of images", "name the image by its digest: NAME@sha256:..."},
 }
 
 // dockerHelp is the output of "docker --help".
 const dockerHelp = `Usage: docker COMMAND ...
 
 hpcc executes these commands of Docker, without a daemon: run, build, buildx build, pull, push, tag,
-images, inspect, history, rmi, save, load, import, login, ps, stats, kill, stop, rm, version, info,
-system prune. It refuses options whose meaning it cannot keep. The page of hpcc on Docker lists them.
+images, inspect, rmi, login, kill, stop, version. It refuses options whose meaning it cannot keep.
+The page of hpcc on Docker lists them.
 `
 
 // dockerGlobal are the options before the subcommand.
 var dockerGlobal = &dockerVerb{
-	values: "-H,--host -l,--log-level -c,--context --config --tlscacert --tlscert --tlskey", flags: "-D,--debug --tls --tlsverify -v,--version -h,--help",
+	values: "-H,--host -c,--context --config --tlscacert --tlscert --tlskey", flags: "--tls --tlsverify -v,--version -h,--help",
+	idle: map[string]string{"-D,--debug": "it concerns messages of Docker's own program", "-l,--log-level=": "it concerns messages of Docker's own program"},
 	refused: map[string][2]string{"--host": {"hpcc uses no Docker daemon", "leave it out"}, "--tls": {"hpcc uses no Docker daemon", "leave it out"}, "--tlsverify": {"hpcc uses no Docker daemon", "leave it out"},
 		"--tlscacert": {"hpcc uses no Docker daemon", "leave it out"}, "--tlscert": {"hpcc uses no Docker daemon", "leave it out"}, "--tlskey": {"hpcc uses no Docker daemon", "leave it out"}},
 }
@@ -150,28 +151,29 @@ func readDocker(args, environ []string) (*Request, error) {
 // subcommand reads a command line from the name of the subcommand.
 func (d *docker) subcommand(args []string) (*Request, error) {
 	verb, args := args[0], args[1:]
+	given := verb
 	isGroup := slices.ContainsFunc(slices.Collect(maps.Keys(dockerAliases)), func(name string) bool { return strings.HasPrefix(name, verb+" ") })
 	if isGroup {
 		if len(args) == 0 || args[0] == "--help" {
 			return &Request{Output: dockerHelp}, nil
 		}
 		sub := args[0]
-		args = args[1:]
+		args, given = args[1:], verb+" "+sub
 		if short := dockerAliases[verb+" "+sub]; short != "" {
 			verb = short
 		} else if sub != "bake" && (verb == "buildx" || verb == "builder") {
-			return nil, refusal("docker", verb+" "+sub, noBuilders[0], noBuilders[1])
-		} else if why, ok := refusedDockerVerbs[sub]; ok {
-			return nil, refusal("docker", verb+" "+sub, why[0], why[1])
+			return nil, refusal("docker", given, noBuilders[0], noBuilders[1])
+		} else if _, ok := refusedDockerVerbs[sub]; ok {
+			verb = sub
 		} else {
-			verb += " " + sub
+			verb = given
 		}
 	}
 	why, refused := refusedDockerVerbs[verb]
 	t := dockerVerbs()[verb]
 	switch {
 	case refused:
-		return nil, refusal("docker", verb, why[0], why[1])
+		return nil, refusal("docker", given, why[0], why[1])
 	case t == nil:
 		return nil, refusal("docker", verb, "hpcc does not have this command of Docker", spelling(verb, maps.Keys(dockerVerbs()), "docker --help lists the commands"))
 	}
@@ -216,20 +218,31 @@ func (d *docker) parse(t *dockerVerb, args []Word, inOrder bool) (operands, rest
 	if err == nil {
 		err = d.refuse(t.refused)
 	}
+	for _, name := range slices.Sorted(maps.Keys(refusedOff)) {
+		if err == nil && d.text[name] != "" && d.on[name] == "" {
+			err = refusal(d.program, d.text[name], refusedOff[name][0], refusedOff[name][1])
+		}
+	}
 	return operands, rest, err
 }
 
 // options returns the table of a subcommand's options, and the long name of each.
 func (t *dockerVerb) options() (table map[string]Role, long map[string]string) {
 	table, long = map[string]Role{}, map[string]string{}
+	add := func(names string, r Role) {
+		all := strings.Split(names, ",")
+		i := max(slices.IndexFunc(all, func(n string) bool { return strings.HasPrefix(n, "--") }), 0)
+		for _, n := range all {
+			table[n], long[n] = r, all[i]
+		}
+	}
 	for r, list := range map[Role]string{Value: t.values, Flag: t.flags + " --help"} {
 		for names := range strings.FieldsSeq(list) {
-			all := strings.Split(names, ",")
-			i := max(slices.IndexFunc(all, func(n string) bool { return strings.HasPrefix(n, "--") }), 0)
-			for _, n := range all {
-				table[n], long[n] = r, all[i]
-			}
+			add(names, r)
 		}
+	}
+	for key := range t.idle {
+		add(idleRole(key))
 	}
 	return table, long
 }
@@ -280,44 +293,12 @@ func (d *docker) tag(args []string) (*Request, error) {
 	return &Request{Commands: []Command{{Args: []string{"tag", args[0], args[1]}}}}, nil
 }
 
-func (d *docker) history(args []string) (*Request, error) {
-	return &Request{Commands: []Command{{Args: []string{"history", args[0]}}}}, nil
-}
-
 func (d *docker) inspect(args []string) (*Request, error) {
 	if t := d.last("--type"); t != "" && t != "image" {
 		return nil, refusal(d.program, d.text["--type"], "hpcc inspects images", "leave it out")
 	}
 	delete(d.values, "--type")
 	return d.own(args)
-}
-
-func (d *docker) save(args []string) (*Request, error) {
-	file := d.last("--output")
-	if file == "" {
-		file = "-"
-	}
-	d.values = nil
-	return d.own([]string{args[0], file})
-}
-
-// load reads the arguments of load and import.
-func (d *docker) load(args []string) (*Request, error) {
-	if d.verb == "load" {
-		file := d.last("--input")
-		if file == "" {
-			file = "-"
-		}
-		d.values = nil
-		return d.own([]string{file})
-	}
-	if strings.Contains(args[0], "://") {
-		return nil, refusal(d.program, args[0], "hpcc imports files", "curl -o FILE URL, and docker import FILE NAME")
-	}
-	if len(args) == 1 {
-		args = append(args, storeName("docker", d.absolute(args[0])))
-	}
-	return &Request{Commands: []Command{{Args: []string{"load", args[0], args[1]}}}}, nil
 }
 
 func (d *docker) login(args []string) (*Request, error) {
@@ -334,10 +315,6 @@ func (d *docker) login(args []string) (*Request, error) {
 		c.Stdin = password + "\n"
 	}
 	return &Request{Commands: []Command{c}}, nil
-}
-
-func (d *docker) prune([]string) (*Request, error) {
-	return &Request{Commands: []Command{{Args: []string{"gc"}}}}, nil
 }
 
 func (d *docker) buildxVersion([]string) (*Request, error) {

@@ -10,12 +10,21 @@ const (
 	dockerBuildValues = "-t,--tag -f,--file --build-arg --target --platform --secret --ssh --label --iidfile --progress --build-context --cache-from --cache-to --no-cache-filter " +
 		"-o,--output --annotation --metadata-file --attest --provenance --sbom --network --builder --allow --call --add-host --cgroup-parent --cpu-period --cpu-quota -c,--cpu-shares " +
 		"--cpuset-cpus --cpuset-mems --isolation -m,--memory --memory-swap --security-opt --shm-size --ulimit"
-	dockerBuildFlags = "--no-cache --pull -q,--quiet --load --push --rm --force-rm --compress --squash --check --disable-content-trust -D,--debug"
+	dockerBuildFlags = "--no-cache --pull -q,--quiet --push --squash --check --disable-content-trust"
 )
+
+// idleDockerBuild maps options of build without an observable effect to the reason.
+var idleDockerBuild = map[string]string{
+	"--load":     "images are always in hpcc's store, which docker run uses",
+	"--rm":       "hpcc keeps no containers of steps",
+	"--force-rm": "hpcc keeps no containers of steps",
+	"--compress": "the context is not sent anywhere",
+	"-D,--debug": "it concerns messages of Docker's own program",
+}
 
 // passedBuildOptions are options of build with the same name and meaning in hpcc.
 var passedBuildOptions = strings.Fields("--tag --file --build-arg --target --secret --ssh --label --iidfile --build-context --cache-from --cache-to --no-cache-filter " +
-	"--output --annotation --metadata-file --attest --provenance --sbom")
+	"--output --annotation --metadata-file --attest --provenance")
 
 var stepLimits = [2]string{"hpcc does not limit the resources of RUN", "leave it out; in a job, the scheduler limits the build"}
 
@@ -35,6 +44,7 @@ var buildChoices = []choice{
 	{"--allow", "network.host", "RUN has the rights of the user", "leave it out"},
 	{"--isolation", "default", "hpcc has one kind of isolation", "leave it out"},
 	{"--call", "build check", "hpcc builds or checks", "leave it out"},
+	{"--sbom", "false", "hpcc does not list packages", "hpcc save NAME image.tar && syft image.tar"},
 	{"--progress", "auto plain tty quiet", "hpcc prints the progress in its own formats", "--progress plain"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,27 +19,61 @@ import (
 // Options of run.
 const (
 	dockerRunValues = "-v,--volume --mount --tmpfs -w,--workdir -e,--env --env-file -u,--user --entrypoint --gpus --device -h,--hostname --name --cidfile --network,--net --ipc --pid --shm-size --platform " +
-		"--pull --ulimit --storage-opt -p,--publish --security-opt --log-driver --log-opt --restart --runtime --userns --uts --cgroupns --isolation --cap-drop --expose -l,--label --label-file --annotation " +
-		"--detach-keys --add-host -a,--attach --blkio-weight --blkio-weight-device --cap-add --cgroup-parent --cpu-count --cpu-percent --cpu-period --cpu-quota --cpu-rt-period --cpu-rt-runtime " +
+		"--pull --ulimit --storage-opt -p,--publish --security-opt --log-driver --restart --runtime --userns --uts --cgroupns --isolation --cap-drop " +
+		"--add-host -a,--attach --blkio-weight --blkio-weight-device --cap-add --cgroup-parent --cpu-count --cpu-percent --cpu-period --cpu-quota --cpu-rt-period --cpu-rt-runtime " +
 		"-c,--cpu-shares --cpus --cpuset-cpus --cpuset-mems --device-cgroup-rule --device-read-bps --device-read-iops --device-write-bps --device-write-iops --dns --dns-option,--dns-opt --dns-search " +
 		"--domainname --group-add --health-cmd --health-interval --health-retries --health-start-interval --health-start-period --health-timeout --io-maxbandwidth --io-maxiops --ip --ip6 --kernel-memory " +
 		"--link --link-local-ip --mac-address -m,--memory --memory-reservation --memory-swap --memory-swappiness --network-alias,--net-alias --oom-score-adj --pids-limit --stop-signal --stop-timeout " +
 		"--sysctl --volume-driver --volumes-from"
-	dockerRunFlags = "--rm -i,--interactive -t,--tty --init --read-only -q,--quiet --no-healthcheck --disable-content-trust --sig-proxy -d,--detach --privileged -P,--publish-all --oom-kill-disable --use-api-socket"
+	dockerRunFlags = "-i,--interactive -t,--tty --read-only -q,--quiet --disable-content-trust --sig-proxy -d,--detach --privileged -P,--publish-all --oom-kill-disable --use-api-socket"
 )
 
+// idleDockerRun maps options of run without an observable effect to the reason.
+var idleDockerRun = map[string]string{
+	"--rm":             "a container never outlives its program",
+	"--init":           "an init reaps orphans in any case",
+	"--no-healthcheck": noHealthCheck[0],
+	"--log-opt=":       "hpcc keeps no logs, which it would limit",
+	"--expose=":        "only Docker's own list of ports shows it",
+	"-l,--label=":      "only Docker's own lists of containers show it",
+	"--label-file=":    "as --label",
+	"--annotation=":    "only Docker's runtime reads it",
+	"--detach-keys=":   "hpcc takes no keys from the program",
+}
+
+// idleBindOptions maps options of binds without an observable effect to the reason.
+var idleBindOptions = map[string]string{
+	"z": "no SELinux policy confines the program", "Z": "no SELinux policy confines the program",
+	"cached": "Docker ignores it on Linux", "delegated": "Docker ignores it on Linux", "consistent": "Docker ignores it on Linux",
+}
+
 var (
-	notRoot       = [2]string{"programs have no more rights than the user", "leave it out"}
 	onlyOwnEtc    = [2]string{"the container has the host's /etc/hosts and /etc/resolv.conf", "bind another file: -v FILE:/etc/hosts:ro, or at /etc/resolv.conf"}
 	noHealthCheck = [2]string{"hpcc has no daemon that checks programs", "--no-healthcheck"}
 )
+
+// wrongPropagation holds the reason and the advice for a propagation of a bind, by whether the bind
+// is read-only.
+var wrongPropagation = map[bool][2]string{
+	false: {"file systems that the host mounts later below the directory appear in the container", "leave it out, or write rslave"},
+	true:  {"file systems that the host mounts later below a read-only directory do not appear in the container", "leave it out, or write rprivate"},
+}
+
+// hasPropagation reports whether m has the propagation p. An empty one is the bind's own.
+func (m *mount) hasPropagation(p string) bool {
+	switch p {
+	case "", "private", "rprivate":
+		return p == "" || m.readOnly
+	case "slave", "rslave":
+		return !m.readOnly
+	}
+	return false
+}
 
 // refusedDockerRun holds the reason and the advice for each option of run that is not supported.
 var refusedDockerRun = map[string][2]string{
 	"--detach":       noServices,
 	"--attach":       {"the program has the streams of docker run", "-i connects standard input; leave --attach out"},
-	"--privileged":   notRoot,
-	"--cap-add":      notRoot,
 	"--group-add":    {"programs have the groups of the user", "leave it out"},
 	"--add-host":     onlyOwnEtc,
 	"--dns":          onlyOwnEtc,
@@ -68,7 +103,7 @@ var refusedDockerRun = map[string][2]string{
 // runChoices are the options of run of which hpcc supports some values.
 var runChoices = []choice{
 	{"--network", "host none bridge default", dockerNetworks[0], dockerNetworks[1]},
-	{"--ipc", "host private shareable none", "hpcc does not join the IPC namespaces of other containers", "--ipc host shares memory between containers"},
+	{"--ipc", "host private shareable", "a container has the host's shared memory or its own, at /dev/shm", "--ipc host shares memory between containers"},
 	{"--pid", "host", "hpcc does not join the PID namespaces of other containers", "--pid host"},
 	{"--userns", "host", "the user of the container is the caller in any case", "leave it out"},
 	{"--uts", "host", "hpcc has the host's name without --hostname", "leave it out"},
@@ -78,7 +113,7 @@ var runChoices = []choice{
 	{"--restart", "no", "hpcc has no daemon that could restart a program", "hpcc submit --retry N repeats failed tasks of a job"},
 	{"--runtime", "runc crun io.containerd.runc.v2", "hpcc runs containers itself", "leave it out; --gpus all makes GPUs visible"},
 	{"--log-driver", "none json-file local", "hpcc keeps no logs: the output goes to the terminal", "redirect the output"},
-	{"--security-opt", "no-new-privileges no-new-privileges:true seccomp=unconfined apparmor=unconfined label=disable", "hpcc applies no security profiles", "leave it out; programs have no more rights than the user"},
+	{"--security-opt", "no-new-privileges no-new-privileges:true no-new-privileges=true seccomp=unconfined apparmor=unconfined label=disable systempaths=unconfined", "hpcc applies no security profiles", "leave it out; programs have no more rights than the user"},
 }
 
 // run reads the image, the program and the options of run.
@@ -100,7 +135,7 @@ func (d *docker) run(args []string) (*Request, error) {
 		r.Commands = append(r.Commands, fetch)
 	}
 	line := []string{"run", "--no-config", "--no-home"}
-	for _, part := range []func(*Request) ([]string, error){d.identity, d.isolation, d.mounts, d.gpus, d.variables, d.limits} {
+	for _, part := range []func(*Request) ([]string, error){d.identity, d.isolation, d.capabilities, d.mounts, d.gpus, d.variables, d.limits} {
 		flags, err := part(r)
 		if err != nil {
 			return nil, err
@@ -156,8 +191,8 @@ func (d *docker) isolation(*Request) ([]string, error) {
 	if d.last("--network") == "none" {
 		flags = append(flags, "--network=none")
 	}
-	if d.text["--sig-proxy"] != "" && d.on["--sig-proxy"] == "" {
-		return nil, refusal(d.program, d.text["--sig-proxy"], "hpcc passes all signals to the program", "leave it out")
+	if d.last("--uts") != "" && d.last("--hostname") != "" {
+		return nil, refusal(d.program, d.text["--hostname"], "cannot be used with --uts host", "leave one of them out")
 	}
 	for _, p := range d.values["--publish"] {
 		if !isSamePort(p) {
@@ -195,8 +230,13 @@ func isSamePort(value string) bool {
 func (d *docker) gpus(*Request) (flags []string, err error) {
 	for _, v := range d.values["--device"] {
 		host, at, _ := strings.Cut(v, ":")
-		at, _, _ = strings.Cut(at, ":")
+		at, access, limited := strings.Cut(at, ":")
+		if !limited && at != "" && strings.Trim(at, "rwm") == "" {
+			access, limited = at, true
+		}
 		switch _, err := os.Stat(host); {
+		case limited && (!strings.Contains(access, "r") || !strings.Contains(access, "w")):
+			return nil, refusal(d.program, "--device "+v, "the program may do with a device what the user may do", "leave the letters out")
 		case strings.Contains(host, "="):
 			flags = append(flags, "--device="+host)
 		case err != nil || !filepath.IsAbs(host):
@@ -225,7 +265,9 @@ func (d *docker) gpus(*Request) (flags []string, err error) {
 			flags = append(flags, "--env=CUDA_VISIBLE_DEVICES="+value)
 		case "count":
 			if value == "all" || value == "-1" {
-				flags = append(flags, "--env=CUDA_VISIBLE_DEVICES")
+				if own := d.env("CUDA_VISIBLE_DEVICES"); own != "" {
+					flags = append(flags, "--env=CUDA_VISIBLE_DEVICES="+own)
+				}
 				continue
 			}
 			list, err := d.firstGPUs(value)
@@ -233,7 +275,11 @@ func (d *docker) gpus(*Request) (flags []string, err error) {
 				return nil, err
 			}
 			flags = append(flags, "--env=CUDA_VISIBLE_DEVICES="+list)
-		case "driver", "capabilities", "options":
+		case "capabilities": // each of them is a part of what --gpu gives
+		case "driver":
+			if value != "nvidia" {
+				return nil, refusal(d.program, "--gpus "+v, "hpcc finds the driver itself", "leave driver out; --device VENDOR/CLASS=NAME adds a CDI device")
+			}
 		default:
 			return nil, bad
 		}
@@ -271,16 +317,33 @@ func (d *docker) variables(*Request) (flags []string, err error) {
 			return nil, refusal(d.program, "--env-file "+file, err.Error(), "write one NAME=VALUE on each line, without quotes")
 		}
 		for _, kv := range list {
-			flags = append(flags, "--env="+kv)
+			if !d.lacks(kv) {
+				flags = append(flags, "--env="+kv)
+			}
 		}
 	}
 	for _, kv := range d.values["--env"] {
-		if kv == "" || kv[0] == '=' {
+		switch {
+		case kv == "" || kv[0] == '=':
 			return nil, refusal(d.program, "--env "+kv, "it has no name", "-e NAME=VALUE")
+		case d.lacks(kv): // unlike a file, the option also removes the image's variable
+			flags = append(flags, "--unset-env="+escapePattern(kv))
+		default:
+			flags = append(flags, "--env="+kv)
 		}
-		flags = append(flags, "--env="+kv)
 	}
 	return flags, nil
+}
+
+// lacks reports whether kv is the NAME of a variable that the caller does not have.
+func (d *docker) lacks(kv string) bool {
+	isSet := func(own string) bool { return strings.HasPrefix(own, kv+"=") }
+	return !strings.Contains(kv, "=") && !slices.ContainsFunc(d.environ, isSet)
+}
+
+// escapePattern returns the pattern of --unset-env that matches only this name.
+func escapePattern(name string) string {
+	return regexp.MustCompile(`[][?*@+!()|\\]`).ReplaceAllString(name, `\$0`)
 }
 
 // readDockerEnvFile reads a file of --env-file: NAME=VALUE, or the NAME of a variable of the caller.
@@ -348,17 +411,29 @@ func rlimit(text string) (uint64, error) {
 func (d *docker) mounts(r *Request) ([]string, error) {
 	var all []mount
 	if d.last("--ipc") != "host" {
-		all = append(all, mount{at: "/dev/shm", mode: "1777", size: d.last("--shm-size")})
+		all = append(all, mount{at: "/dev/shm", mode: "1777", size: d.last("--shm-size"), noExec: true})
 	}
-	for _, v := range d.values["--tmpfs"] {
+	taken := map[string]string{} // text of the option by mount point
+	claim := func(at, text string) error {
+		if old := taken[at]; old != "" && old != text {
+			return refusal(d.program, text, "duplicate mount point: "+at, "leave one of the mounts out: "+old)
+		}
+		taken[at] = text
+		return nil
+	}
+	for _, v := range d.values["--tmpfs"] { // the last one at a path counts
 		m, err := d.tmpfs(v)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, m)
+		all = slices.DeleteFunc(all, func(other mount) bool { return other.at == m.at })
+		all, taken[m.at] = append(all, m), "--tmpfs "+v
 	}
 	for _, v := range d.values["--volume"] {
 		m, err := d.volume(v)
+		if err == nil {
+			err = claim(m.at, "--volume "+v)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -369,12 +444,15 @@ func (d *docker) mounts(r *Request) ([]string, error) {
 	}
 	for _, v := range d.values["--mount"] {
 		m, err := d.mount(v)
+		if err == nil {
+			err = claim(m.at, "--mount "+v)
+		}
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, m)
 	}
-	// Docker mounts a directory before those in it, and the last of several at one path.
+	// Docker mounts a directory before those in it.
 	for i, m := range all {
 		var ok bool
 		if all[i].size, ok = bytesOf(m.size); !ok {
@@ -382,11 +460,7 @@ func (d *docker) mounts(r *Request) ([]string, error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b mount) int { return strings.Count(a.at, "/") - strings.Count(b.at, "/") })
-	inside := all
-	if w := d.last("--workdir"); w != "" {
-		inside = append(slices.Clone(all), mount{at: filepath.Clean(w)})
-	}
-	r.Make = append(r.Make, mountPoints(inside)...)
+	r.Make = append(r.Make, mountPoints(all)...)
 	return d.mountFlags(all)
 }
 
@@ -405,14 +479,22 @@ func (d *docker) volume(text string) (m mount, err error) {
 	if !filepath.IsAbs(at) || m.at == "/" {
 		return bad(fmt.Sprintf("%q is not an absolute path in the container", at), "-v DIR:/PATH[:ro]")
 	}
+	propagation := ""
 	for o := range strings.SplitSeq(options, ",") {
 		switch o {
 		case "ro":
 			m.readOnly = true
-		case "", "rw", "z", "Z", "cached", "delegated", "consistent", "private", "rprivate":
+		case "", "rw":
+		case "private", "rprivate", "slave", "rslave", "shared", "rshared":
+			propagation = o
 		default:
-			return bad(fmt.Sprintf("hpcc does not have the option %q", o), "the options are ro and rw")
+			if idleBindOptions[o] == "" {
+				return bad(fmt.Sprintf("hpcc does not have the option %q", o), "the options are ro and rw")
+			}
 		}
+	}
+	if why := wrongPropagation[m.readOnly]; !m.hasPropagation(propagation) {
+		return bad(why[0], why[1])
 	}
 	return m, nil
 }
@@ -424,8 +506,10 @@ func (d *docker) mount(text string) (m mount, err error) {
 	if err != nil {
 		return bad("not a list of NAME=VALUE", "write type=bind,source=SRC,target=DST")
 	}
-	kind := "volume"
+	kind, propagation := "volume", ""
+	only := map[string]string{} // by kind: an option of that kind only
 	m.mode = "1777"
+	m.noExec = true // of a tmpfs
 	for _, f := range fields {
 		name, v, _ := strings.Cut(f, "=")
 		switch strings.ToLower(name) {
@@ -441,13 +525,11 @@ func (d *docker) mount(text string) (m mount, err error) {
 				return bad(name+" is true or false", "leave its value out")
 			}
 		case "tmpfs-size":
-			m.size = v
+			m.size, only["tmpfs"] = v, name
 		case "tmpfs-mode":
-			m.mode = v
+			m.mode, only["tmpfs"] = v, name
 		case "bind-propagation":
-			if v != "private" && v != "rprivate" {
-				return bad("hpcc never propagates mounts", "leave bind-propagation out")
-			}
+			propagation, only["bind"] = v, name
 		case "consistency":
 		default:
 			return bad(fmt.Sprintf("hpcc does not have the option %q", name), "write type=bind,source=SRC,target=DST[,readonly]")
@@ -460,6 +542,13 @@ func (d *docker) mount(text string) (m mount, err error) {
 		return bad("hpcc mounts directories of the host and empty ones", "write type=bind or type=tmpfs")
 	case (kind == "bind") != (m.source != "") || !filepath.IsAbs(m.at):
 		return bad("a bind needs a source, a tmpfs has none, and both need an absolute target", "write type=bind,source=SRC,target=DST, or type=tmpfs,target=DST")
+	}
+	delete(only, kind)
+	for _, name := range only {
+		return bad(fmt.Sprintf("type=%s does not have the option %q", kind, name), "leave it out")
+	}
+	if why := wrongPropagation[m.readOnly]; !m.hasPropagation(propagation) {
+		return bad(why[0], why[1])
 	}
 	if m.at = filepath.Clean(m.at); kind == "bind" {
 		if _, err := os.Stat(m.source); err != nil {
@@ -491,22 +580,29 @@ func bytesOf(size string) (bytes string, ok bool) {
 // tmpfs reads DIR[:OPTIONS] of --tmpfs.
 func (d *docker) tmpfs(text string) (mount, error) {
 	at, options, _ := strings.Cut(text, ":")
-	m := mount{at: filepath.Clean(at), mode: "1777"}
+	m := mount{at: filepath.Clean(at), mode: "1777", noExec: true}
 	if !filepath.IsAbs(at) {
 		return m, refusal(d.program, "--tmpfs "+text, "it is not an absolute path", "--tmpfs /PATH[:size=SIZE]")
 	}
 	for o := range strings.SplitSeq(options, ",") {
-		name, v, _ := strings.Cut(o, "=")
+		name, v, hasValue := strings.Cut(o, "=")
+		if hasValue && name != "size" && name != "mode" {
+			name = o // unknown
+		}
 		switch name {
 		case "size":
 			m.size = v
 		case "mode":
 			m.mode = v
-		case "ro":
-			m.readOnly = true
-		case "", "rw", "nosuid", "nodev", "noexec", "exec", "noatime":
+		case "ro", "rw":
+			m.readOnly = name == "ro"
+		case "exec", "noexec":
+			m.noExec = name == "noexec"
+		case "atime", "noatime":
+			m.noAtime = name == "noatime"
+		case "", "nosuid", "nodev":
 		default:
-			return m, refusal(d.program, "--tmpfs "+text, fmt.Sprintf("hpcc does not have the option %q", o), "the options are size and mode")
+			return m, refusal(d.program, "--tmpfs "+text, fmt.Sprintf("hpcc does not have the option %q", o), "the options are size, mode, ro, exec and noatime")
 		}
 	}
 	return m, nil

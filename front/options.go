@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
@@ -36,6 +37,8 @@ const (
 	Flag              // takes no value
 	Value             // takes a value
 	Optional          // --name or --name=VALUE
+	idleFlag          // takes no value and has no observable effect
+	idleValue         // the same, with a value
 	GPU               // makes GPUs visible, without a value
 	GPUValue          // the same, with a value
 	Bind              // SRC[:DST[:MODE]], also a list
@@ -56,7 +59,7 @@ const (
 // takesValue reports whether the next argument belongs to an option of the role.
 func (r Role) takesValue() bool {
 	switch r {
-	case Unknown, Flag, Optional, GPU, SetEnv, Refused:
+	case Unknown, Flag, Optional, idleFlag, GPU, SetEnv, Refused:
 		return false
 	}
 	return true
@@ -73,9 +76,18 @@ type containerProgram struct {
 	Entry   bool // the image's entry point precedes the program
 }
 
-// optionTable lists the roles of options. The keys of groups are roles, its values names separated by blanks.
-func optionTable(groups map[Role]string) map[string]Role {
+// optionTable lists the roles of options. The keys of groups are roles, its values names separated by
+// blanks. The keys of idle are those of idleRole.
+func optionTable(groups map[Role]string, idle ...map[string]string) map[string]Role {
 	out := map[string]Role{}
+	for _, list := range idle {
+		for key := range list {
+			names, role := idleRole(key)
+			for name := range strings.SplitSeq(names, ",") {
+				out[name] = role
+			}
+		}
+	}
 	for r, names := range groups {
 		for name := range strings.FieldsSeq(names) {
 			out[name] = r
@@ -84,28 +96,37 @@ func optionTable(groups map[Role]string) map[string]Role {
 	return out
 }
 
+// idleRole returns the names in a key of a table of idle options, and their role. The names are separated
+// by commas. A key with "=" at the end has options that take a value. The tables hold the reasons.
+func idleRole(key string) (names string, role Role) {
+	if names, ok := strings.CutSuffix(key, "="); ok {
+		return names, idleValue
+	}
+	return key, idleFlag
+}
+
 // Programs are the programs that run a program in an image, with the options of their manuals.
 var Programs = sync.OnceValue(func() map[string]*containerProgram {
 	singularity := &containerProgram{runs: "exec run", own: "run", inOrder: true, Files: true,
-		global: optionTable(map[Role]string{Flag: "-d --debug --nocolor -s --silent -q --quiet -v --verbose", Value: "-c --config"}),
+		global: optionTable(map[Role]string{Value: "-c --config"}, idleApptainer["apptainer"]),
 		options: optionTable(map[Role]string{
 			Bind: "-B --bind", Mount: "--mount", Scratch: "-S --scratch", EnvList: "--env", EnvFile: "--env-file", Dir: "--pwd --cwd", GPU: "--nv --nvccli --rocm",
 			RefusedValue: "--app -s --shell --dmtcp-launch --dmtcp-restart",
-			Value: "-H --home -o --overlay -W --workdir --hostname --network --network-args --dns --security --apply-cgroups --containlibs --fusemount --tmpdir --no-mount --add-caps --drop-caps --no-env " +
+			Value: "-H --home -o --overlay -W --workdir --hostname --network --network-args --dns --security --apply-cgroups --containlibs --fusemount --no-mount --add-caps --drop-caps --no-env " +
 				"--blkio-weight --blkio-weight-device --cpu-shares --cpus --cpuset-cpus --cpuset-mems --memory --memory-reservation --memory-swap --pids-limit --runscript-timeout --netns-path --device " +
 				"--cdi-dirs --docker-username --docker-password --docker-host --passphrase --pem-path --authfile",
 			Flag: "--disable-cache --boot -f --fakeroot -e --cleanenv --compat -c --contain -C --containall --compat32 -w --writable --writable-tmpfs --no-home --no-init --no-nv --no-rocm -p --pid --no-pid " +
-				"-i --ipc -n --net --uts -u --userns --keep-privs --no-privs --allow-setuid --no-umask --no-eval --oom-kill-disable --unsquash --ignore-subuid --ignore-fakeroot-command --ignore-userns " +
-				"--underlay --sharens --intel-hpu --no-https --nohttps --docker-login --oci --no-oci",
-		})}
+				"-i --ipc -n --net --uts --keep-privs --no-privs --allow-setuid --no-umask --no-eval --oom-kill-disable --ignore-userns " +
+				"--sharens --intel-hpu --no-https --nohttps --docker-login --oci",
+		}, idleApptainer["exec"])}
 	docker := &containerProgram{runs: "run", inOrder: true, Entry: true,
 		global:  optionTable(map[Role]string{Value: "-H --host -l --log-level -c --context --config --root --runroot --storage-driver --storage-opt --cgroup-manager --url --connection --tmpdir", Flag: "-D --debug --tls --tlsverify -r --remote"}),
 		options: dockerOptions()}
 	return map[string]*containerProgram{
 		"singularity": singularity, "apptainer": singularity, "docker": docker, "podman": docker, "podman-hpc": docker,
 		"ch-run": {inOrder: true, Files: true, options: optionTable(map[Role]string{
-			Bind: "-b --bind", Dir: "-c --cd", SetEnv: "--set-env", Unset: "--unset-env", RefusedValue: "--set-env0 --feature --test --warnings", Value: "-g --gid --join-pid --join-ct --join-tag -m --mount -s --storage -u --uid",
-			Optional: "-W --write-fake", Flag: "--env-no-expand --home -j --join --no-passwd --passwd -q --quiet --seccomp -t --private-tmp --unsafe -v --verbose -w --write --no-home"})},
+			Bind: "-b --bind", Dir: "-c --cd", SetEnv: "--set-env", Unset: "--unset-env", RefusedValue: "--set-env0 --feature --test --warnings", Value: "-g --gid --join-pid --join-ct --join-tag -s --storage -u --uid",
+			Optional: "-W --write-fake", Flag: "--env-no-expand --home -j --join --no-passwd -q --quiet --seccomp -t --private-tmp -w --write"}, idleCharliecloud["ch-run"])},
 		"shifter": {options: optionTable(map[Role]string{
 			Image: "-i --image", Bind: "-V --volume", Env: "-e --env", EnvFile: "--env-file", Refused: "--entry --entrypoint -w --workdir", Value: "-m --module", Flag: "-v --verbose -n -E --clearenv"})},
 		"sarus": {runs: "run", inOrder: true, Entry: true, options: optionTable(map[Role]string{
@@ -220,6 +241,9 @@ func Parse(name string, args []Word) (*Line, string) {
 	for len(args) > 0 && IsOption(args[0]) {
 		if o, args, why = next(p.options, args); why != "" {
 			return nil, why
+		}
+		for i := range o { // scripts have other reasons to leave them out
+			o[i].Role = cmp.Or(map[Role]Role{idleFlag: Flag, idleValue: Value}[o[i].Role], o[i].Role)
 		}
 		c.Options = append(c.Options, o...)
 	}

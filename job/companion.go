@@ -50,7 +50,7 @@ func ReadCompanion(dir, name string) (*Companion, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err == nil && (b.Port < 1 || b.Port > MaxPort) {
+	if err == nil && (b.Port < 1 || b.Port > maxPort) {
 		err = fmt.Errorf("reading %q: %d is not a port", companionFile(dir, name), b.Port)
 	}
 	return b, err
@@ -71,10 +71,10 @@ func (j *Job) companion() []string {
 	}
 	w := []string{Tensorboard, "--logdir", j.Tensorboard, "--host", "127.0.0.1", "--port", portPlaceholder}
 	if j.Image == "" {
-		return w
+		return j.OnHostArgv(w)
 	}
 	run := slices.DeleteFunc(slices.Clone(j.Run), func(f string) bool { return strings.HasPrefix(f, "--join") })
-	return slices.Concat([]string{j.Program, "run"}, run, []string{"--entrypoint=", j.Image, "--"}, w)
+	return slices.Concat([]string{j.Program, "run"}, run, []string{"--entrypoint=", j.ExactImage(), "--"}, w)
 }
 
 // CompanionArgs returns the flag of "hpcc task" for the companion: the task's index, the name and
@@ -126,8 +126,8 @@ func FillPort(argv []string, port int) []string {
 	return out
 }
 
-// MaxPort is the highest TCP port number.
-const MaxPort = 1<<16 - 1
+// maxPort is the highest TCP port number.
+const maxPort = 1<<16 - 1
 
 // services maps the programs that may be named instead of a port to their default port.
 var services = map[string]int{Tensorboard: 6006, "jupyter": 8888}

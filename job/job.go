@@ -11,6 +11,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hpcc/job/message"
 )
@@ -56,7 +59,7 @@ type Job struct {
 	Error        string        `json:"error,omitempty"`     // the same for standard error; "": Output
 	Mail         string        `json:"mail,omitempty"`      // address for mail when the job ends or fails
 	Dir          string        `json:"dir"`                 // absolute: working directory on the host
-	Env          []string      `json:"env,omitempty"`       // NAME=VALUE; empty if EnvFile holds them
+	Env          []string      `json:"env,omitempty"`       // NAME=VALUE for the lines of the script, on the host; empty if EnvFile holds them
 	EnvFile      string        `json:"env_file,omitempty"`  // absolute: the file with these variables, which the script reads; see HideValues
 	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} in the value files; see HideValues
 	Native       []string      `json:"native,omitempty"`    // options for the target, unchanged
@@ -75,12 +78,16 @@ type Job struct {
 	Constraints
 	Script *Script `json:"script,omitempty"` // runs instead of Args
 
-	Program string   `json:"program"` // absolute: hpcc on the nodes
-	Store   string   `json:"store"`   // absolute: the image store
-	Run     []string `json:"run,omitempty"`
-	Plugin  bool     `json:"plugin,omitempty"` // the batch system's own plugin runs the image, with the flags of Run
-	Image   string   `json:"image"`            // "" for a translated script that runs on the host
-	Args    []string `json:"args"`             // the program and its arguments; {task} is the task's index
+	Program string   `json:"program"`       // absolute: hpcc on the nodes
+	Store   string   `json:"store"`         // absolute: the image store
+	Run     []string `json:"run,omitempty"` // flags of "hpcc run"; those that change the environment also apply without an image
+	Image   string   `json:"image"`         // as given; "" for a translated script that runs on the host
+	Args    []string `json:"args"`          // the program and its arguments; {task} is the task's index
+	ImageVersion
+
+	// CallerFile is the absolute path of shell commands that the script runs first, for a batch
+	// system that does not pass on the caller's variables, umask and limits.
+	CallerFile string `json:"caller_file,omitempty"`
 }
 
 // Placeholder is replaced by a task's index in the arguments of a job.
@@ -117,10 +124,20 @@ func (j *Job) Argv() []string {
 	switch {
 	case j.Script != nil:
 		return append([]string{"bash", "-s", "--"}, j.Script.Args...)
-	case j.Image == "" || j.Plugin: // the launcher starts the image
-		return j.Args
+	case j.Image == "":
+		return j.OnHostArgv(j.Args)
 	}
 	return append(j.inImage(), j.Args...)
+}
+
+// OnHostArgv returns the argv that runs a program without an image, with the changes that the flags make
+// to its environment.
+func (j *Job) OnHostArgv(argv []string) []string {
+	flags := slices.DeleteFunc(slices.Clone(j.Run), func(f string) bool { return !ChangesEnv(f) })
+	if len(flags) == 0 {
+		return argv
+	}
+	return slices.Concat([]string{j.Program, "env"}, flags, []string{"--"}, argv)
 }
 
 // inImage returns the argv prefix that runs a program in the image. If the target starts several
@@ -131,18 +148,18 @@ func (j *Job) inImage() []string {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
 	canMount := j.Nodes > 1 && j.ProcessesPerNode() == 1 // a SquashFS file on each node
-	if j.StartsProcesses() && !canMount && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+	if j.StartsProcesses() && !canMount && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid", "--pid"}, given) {
 		w = append(w, "--join")
 	}
 	if j.StartsProcesses() && !given("--mpi") {
 		w = append(w, "--mpi=pmix")
 	}
-	return append(append(w, j.Run...), j.Image, "--")
+	return append(append(w, j.Run...), j.ExactImage(), "--")
 }
 
 // RunPrefix returns the argv prefix for a program that a script starts in the image.
 func (j *Job) RunPrefix() []string {
-	return slices.Concat([]string{j.Program, "run"}, j.Run, []string{j.Image, "--"})
+	return slices.Concat([]string{j.Program, "run"}, j.Run, []string{j.ExactImage(), "--"})
 }
 
 var (
@@ -222,7 +239,7 @@ func (j *Job) checkText() error {
 			return fmt.Errorf("module %q: not a module name", s)
 		}
 	}
-	for _, s := range []string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.Image} {
+	for _, s := range []string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.ExactImage(), j.ImageFile} {
 		if strings.ContainsAny(s, "\n\r\x00\"") {
 			return fmt.Errorf("%q: contains a line break or a quotation mark, which a directive cannot hold", s)
 		}
@@ -231,7 +248,7 @@ func (j *Job) checkText() error {
 	if j.Script != nil {
 		given = append(slices.Clone(j.Run), j.Script.Args...)
 	}
-	given = append(given, j.Filled...)
+	given = slices.Concat(given, j.Filled, j.Pod.Env)
 	for _, s := range append(append([]string{j.Image}, j.Env...), given...) {
 		if strings.ContainsRune(s, 0) {
 			return fmt.Errorf("%q: contains a NUL byte", s)
@@ -249,6 +266,18 @@ func (j *Job) checkText() error {
 	for _, s := range given {
 		if !array && strings.Contains(s, Placeholder) {
 			return fmt.Errorf("%q: %s needs an array job; give --array", s, Placeholder)
+		}
+	}
+	for _, arg := range j.Run {
+		if used := j.placeholders(arg); len(used) > 0 && j.Script != nil {
+			flag, _, _ := strings.Cut(arg, "=")
+			return fmt.Errorf("%s: %s is not replaced in the flags of a script; read HPCC_TASK_ID in the script", flag, used[0])
+		}
+	}
+	for _, e := range j.Pod.Env {
+		if used := j.placeholders(e); len(used) > 0 {
+			name, _, _ := strings.Cut(e, "=")
+			return fmt.Errorf("variable %s: pods do not replace %s in variables; write it in the program's arguments", name, used[0])
 		}
 	}
 	for _, s := range []string{j.Output, j.Error} {
@@ -303,16 +332,21 @@ func SignalName(s string) (string, error) {
 	return "", fmt.Errorf("%q is not a known signal", message.Short(s))
 }
 
-// Prepare checks the job's directory, and creates the directories of its output files. Without
-// them a scheduler may end the job without any message.
-func (j *Job) Prepare() error {
+// Prepare checks the job's directory, and creates the directories of its output files, but not in a dry
+// run. If they are missing or not writable, a scheduler may end the job, or hold it, without any
+// message. The output of pods is only written to files that the user names.
+func (j *Job) Prepare(to Target, dry bool) error {
 	fi, err := os.Stat(j.Dir)
 	if err != nil || !fi.IsDir() {
 		return fmt.Errorf("the job's directory %q does not exist", j.Dir)
 	}
-	for _, p := range []string{j.OutputPattern(), j.Error} {
+	output := j.OutputPattern()
+	if to.Pods() {
+		output = j.Output
+	}
+	for _, p := range []string{output, j.Error} {
 		d := filepath.Dir(p)
-		if p == "" || d == "." {
+		if p == "" {
 			continue
 		}
 		if strings.ContainsAny(d, "{%") {
@@ -321,14 +355,32 @@ func (j *Job) Prepare() error {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(j.Dir, d)
 		}
-		if err := os.MkdirAll(d, 0o777); err != nil {
-			return fmt.Errorf("creating the directory of output file %q: %w", p, err)
+		if !dry {
+			if err := os.MkdirAll(d, 0o777); err != nil {
+				return fmt.Errorf("creating the directory of output file %q: %w", p, err)
+			}
+		}
+		if err := checkWritable(filepath.Join(d, filepath.Base(p))); err != nil && !j.Interactive {
+			return fmt.Errorf("output file %q: %w; name another file with --output or --error", p, err)
 		}
 	}
 	for _, s := range j.Steps {
-		if err := s.Prepare(); err != nil {
+		if err := s.Prepare(to, dry); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkWritable returns an error if the user can neither write nor create a file and its directories.
+func checkWritable(file string) error {
+	err := unix.Access(file, unix.W_OK)
+	for errors.Is(err, fs.ErrNotExist) && file != filepath.Dir(file) {
+		file = filepath.Dir(file)
+		err = unix.Access(file, unix.W_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("writing to %s: %w", file, err)
 	}
 	return nil
 }

@@ -1,9 +1,48 @@
 package job
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
+
+// TestPrepare checks which directories of output files are created, and which are refused.
+func TestPrepare(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		job     Job
+		to      Target
+		dry     bool
+		problem string
+		creates bool // the directory out/new
+	}{
+		{"a new directory", Job{Output: "out/new/o"}, "slurm", false, "", true},
+		{"a dry run", Job{Output: "out/new/o"}, "slurm", true, "", false},
+		{"a dry run, below a file", Job{Output: "file/new/o"}, "slurm", true, "not a directory", false},
+		{"a dry run, below a directory that is not writable", Job{Output: "/proc/new/o"}, "slurm", true, "writing to /proc: ", false},
+		{"a directory that is not writable", Job{Dir: "/proc"}, "slurm", false, "writing to /proc: ", false},
+		{"pods in a directory that is not writable", Job{Dir: "/proc"}, Kubernetes, false, "", false},
+		{"pods with --output", Job{Dir: "/proc", Output: "o"}, Kubernetes, false, "writing to /proc: ", false},
+	} {
+		dir := t.TempDir()
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+		if c.job.Dir == "" {
+			c.job.Dir = dir
+		}
+		problem := ""
+		if err := c.job.Prepare(c.to, c.dry); err != nil {
+			problem = err.Error()
+		}
+		_, err := os.Stat(filepath.Join(dir, "out/new"))
+		if (problem == "") != (c.problem == "") || !strings.Contains(problem, c.problem) || (err == nil) != c.creates {
+			t.Errorf("%s: %q, created: %v; want %q, %v", c.name, problem, err == nil, c.problem, c.creates)
+		}
+	}
+}
 
 // TestJoins checks which jobs let the processes of a node share memory.
 func TestJoins(t *testing.T) {

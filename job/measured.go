@@ -87,16 +87,18 @@ func ParseRequest(s string) (a Request, err error) {
 	return a, nil
 }
 
-// MeasureArgs returns the arguments of "hpcc task" for a measured job.
-func (j *Job) MeasureArgs() []string {
-	if !j.Measure {
-		return nil
+// RecordArgs returns the arguments of "hpcc task" for what it records: the image, and the measurements.
+func (j *Job) RecordArgs() (w []string) {
+	if j.Measure {
+		w = append(w, "--measure")
 	}
-	w := []string{"--measure"}
-	if j.Image != "" {
-		w = append(w, "--image="+j.Image)
+	if j.Image != "" && (j.Measure || j.ImageVersion != ImageVersion{}) {
+		w = append(w, "--image="+j.ExactImage())
 	}
-	if request := j.Request().String(); request != "" {
+	if j.ImageFile != "" {
+		w = append(w, "--image-file="+j.ImageFile)
+	}
+	if request := j.Request().String(); j.Measure && request != "" {
 		w = append(w, "--asked="+request)
 	}
 	return w

@@ -60,7 +60,7 @@ func (t *Task) SetPart(slot int, from, size int64) { t.Part = &part{from, size, 
 // flags that define the parameters of the job. The task's Output is the pattern of the output files,
 // in which {task} is left to replace, or "".
 func (t *Task) PackedHeader(params []string) []byte {
-	b, _ := json.Marshal(packedHeader{t.Host, t.Native, t.Output, params})
+	b, _ := json.Marshal(packedHeader{t.Host, t.Native, t.Output, params, t.ImageVersion})
 	return fmt.Appendf(nil, "#%s %08x\n", b, crc32.ChecksumIEEE(append([]byte("#"), b...)))
 }
 
@@ -69,6 +69,7 @@ type packedHeader struct {
 	Native string   `json:"native,omitempty"`
 	Output string   `json:"output,omitempty"`
 	Params []string `json:"params,omitempty"`
+	ImageVersion
 }
 
 // AppendPacked appends the record as a line to b.
@@ -187,7 +188,7 @@ func parseInt(b []byte) (n int64, ok bool) {
 
 // task returns the record of the line. params are those of the header.
 func (l *packedLine) task(h *packedHeader, params *Params, outputs string) Task {
-	t := Task{Index: l.index, Attempt: l.attempt, Host: h.Host, Native: h.Native, Start: time.UnixMicro(l.start), Exit: l.exit, Signal: l.signal, packed: true}
+	t := Task{Index: l.index, Attempt: l.attempt, Host: h.Host, Native: h.Native, Start: time.UnixMicro(l.start), Exit: l.exit, Signal: l.signal, ImageVersion: h.ImageVersion, packed: true}
 	if l.ended() {
 		t.End = t.Start.Add(time.Duration(l.took) * time.Microsecond)
 		t.Usage = fmt.Appendf(nil, `{"user_s":%g,"system_s":%g,"max_rss_bytes":%d}`, float64(l.user)/1e6, float64(l.system)/1e6, l.rss)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // A packing packs the tasks of an array into one allocation, in which hpcc runs them. The zero value
@@ -30,7 +29,7 @@ func (j *Job) checkPack() error {
 		return nil
 	}
 	for what, given := range map[string]bool{
-		"--interactive": j.Interactive, "--ray": j.Ray, "--tensorboard": j.Tensorboard != "", "the plugin of the site": j.Plugin, "--signal": j.Warning.Signal != "",
+		"--interactive": j.Interactive, "--ray": j.Ray, "--tensorboard": j.Tensorboard != "", "--signal": j.Warning.Signal != "",
 		"--retry-mem and --retry-time": j.Retry.Grows(),
 	} {
 		if given {
@@ -46,7 +45,7 @@ func (j *Job) checkPack() error {
 		return errors.New("--pack: each task is one process; --tasks-per-node N sets how many run at once on a node")
 	case j.Measure:
 		return errors.New("--pack cannot be used with --measure, which writes a file for each task; the records have the CPU time and memory of each task")
-	case j.Pack.Keep && (j.Image == "" || slices.ContainsFunc(j.Run, func(w string) bool { return strings.Contains(w, "{") })):
+	case j.Pack.Keep && (j.Image == "" || slices.ContainsFunc(j.Run, func(w string) bool { return len(j.placeholders(w)) > 0 })):
 		return errors.New("--pack=keep starts the image once for all tasks, so its flags cannot contain {task} or a parameter")
 	case j.GPUs > 0 && j.TasksPerNode == 0:
 		return errors.New("--pack with --gpus: how many tasks run at once on a node? Give --tasks-per-node N")

@@ -24,6 +24,8 @@ type Pod struct {
 	UID            int64    `json:"uid,omitempty"`           // user ID of the program; 0: the image's, or an ordinary user instead of root
 	AnyUID         bool     `json:"any_uid,omitempty"`       // omit the user ID: the cluster assigns one, as OpenShift does
 	Env            []string `json:"env,omitempty"`           // NAME=VALUE: the result of --set-env and similar flags
+	CleanEnv       bool     `json:"clean_env,omitempty"`     // without variables for the services of the namespace
+	Hostname       string   `json:"hostname,omitempty"`      // "": the name of the pod
 	Dir            string   `json:"dir,omitempty"`           // absolute working directory in the image
 	Scratch        int64    `json:"scratch_bytes,omitempty"` // bytes of ephemeral storage on the node
 	Volumes        []Volume `json:"volumes,omitempty"`
@@ -132,6 +134,9 @@ func ParseSecret(s string) (Secret, error) {
 	return Secret{name, at}, nil
 }
 
+// podVariable matches the names of variables that Kubernetes accepts.
+var podVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_.-][A-Za-z0-9_.-]*$`) })
+
 // check returns an error for settings that the cluster would reject.
 func (p *Pod) check() error {
 	at := map[string]bool{}
@@ -159,6 +164,11 @@ func (p *Pod) check() error {
 			return fmt.Errorf("node label %q: not of the form KEY=VALUE", message.Short(l))
 		}
 	}
+	for _, e := range p.Env {
+		if name, _, _ := strings.Cut(e, "="); !podVariable().MatchString(name) {
+			return fmt.Errorf("variable %q: pods allow only letters, digits and ._- in the name", message.Short(name))
+		}
+	}
 	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
 		if s != "" && !DnsName().MatchString(s) {
 			return fmt.Errorf("%s %q: not a name; use lower-case letters, digits, hyphens and dots", what, message.Short(s))
@@ -169,6 +179,9 @@ func (p *Pod) check() error {
 	}
 	if p.Dir != "" && !inPod(p.Dir) {
 		return fmt.Errorf("directory %q: not an absolute path in the image", message.Short(p.Dir))
+	}
+	if p.Hostname != "" && !dnsLabel().MatchString(p.Hostname) {
+		return fmt.Errorf("host name %q: use at most 63 lower-case letters, digits and hyphens in a pod", message.Short(p.Hostname))
 	}
 	if p.UID < 0 || p.UID > 1<<31-1 {
 		return fmt.Errorf("user ID %d: not a number from 1 to 2147483647", p.UID)

@@ -12,29 +12,38 @@ import (
 )
 
 // Other users of a cluster can read the command lines of all processes and, with most
-// schedulers, every job script. The values of --env and of --set-env NAME=VALUE are therefore in
-// files of the job's directory that only the owner can read. The script names these files.
+// schedulers, every job script. The values of variables are therefore in files of the job's
+// directory that only the owner can read. The script names these files.
 const (
 	envFileName    = "env"     // shell commands: export NAME=VALUE
-	setEnvFileName = "set-env" // prefix of files with NUL-terminated records for --set-env0
+	setEnvFileName = "set-env" // prefix of files with NUL-terminated records for --env0 and --set-env0
 )
 
 // CarriesValues reports whether the job contains the values of environment variables.
 func (j *Job) CarriesValues() bool {
 	return len(j.Env) > 0 || len(j.Pod.Env) > 0 || j.Workflow != nil ||
-		slices.ContainsFunc(j.Run, func(w string) bool { return literal(w) != "" }) ||
+		slices.ContainsFunc(j.Run, func(w string) bool { _, v := literal(w); return v != "" }) ||
 		slices.ContainsFunc(j.Steps, (*Job).CarriesValues)
 }
 
-// literal returns the NAME=VALUE of an argument --set-env=NAME=VALUE, and "" for
-// any other argument.
-func literal(arg string) string {
-	for _, flag := range []string{"--set-env=", "--set-env0="} {
-		if v, ok := strings.CutPrefix(arg, flag); ok && strings.Contains(v, "=") {
-			return v
-		}
+// fileFlags maps the flags that set one variable to those that set variables from a file of
+// NUL-terminated records in the same way.
+var fileFlags = map[string]string{"--env": "--env0", "--set-env": "--set-env0", "--set-env0": "--set-env0"}
+
+// literal returns the NAME=VALUE of an argument --env=NAME=VALUE or --set-env=NAME=VALUE, and
+// its flag. It returns "" for any other argument.
+func literal(arg string) (flag, assignment string) {
+	flag, v, _ := strings.Cut(arg, "=")
+	if fileFlags[flag] != "" && strings.Contains(v, "=") {
+		return flag, v
 	}
-	return ""
+	return "", ""
+}
+
+// ChangesEnv reports whether an argument is a flag of "hpcc run" that changes the environment.
+func ChangesEnv(arg string) bool {
+	flag, _, _ := strings.Cut(arg, "=")
+	return fileFlags[flag] != "" || flag == "--env0" || flag == "--unset-env" || flag == "--env-no-expand"
 }
 
 // HideValues writes the values of variables to files in dir that only the owner can read, and
@@ -71,24 +80,24 @@ func (j *Job) runLine() string {
 	return shellword.Join(slices.Concat([]string{j.Program, "run"}, j.Run)) + " "
 }
 
-// hideSetEnv moves each --set-env=NAME=VALUE to a file. Adjacent flags share a file, because
-// the order of all --set-env and --unset-env flags matters. A value with {task} or a parameter becomes a
-// template, a file whose name ends with {task}; see [Task.FillValues]. filled lists the
-// parameters in the templates.
+// hideSetEnv moves each --env=NAME=VALUE and --set-env=NAME=VALUE to a file. Adjacent flags of
+// one kind share a file, because the order of all changes of the environment matters. A value
+// with {task} or a parameter becomes a template, a file whose name ends with {task}; see
+// [Task.FillValues]. filled lists the parameters in the templates.
 func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
-	values, name := "", ""
+	values, name, kind := "", "", ""
 	flush := func() error {
 		if values == "" {
 			return nil
 		}
 		file := filepath.Join(dir, name)
-		args = append(args, "--set-env0="+file)
+		args = append(args, kind+"="+file)
 		text := values
 		values = ""
 		return atomicfile.WritePrivate(file, text)
 	}
 	for n, arg := range j.Run {
-		v := literal(arg)
+		flag, v := literal(arg)
 		if v == "" {
 			if err := flush(); err != nil {
 				return nil, nil, err
@@ -101,13 +110,13 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 		if len(used) > 0 {
 			next += "." + Placeholder
 		}
-		if values != "" && (len(used) > 0 || strings.HasSuffix(name, Placeholder)) {
+		if kind != fileFlags[flag] || len(used) > 0 || strings.HasSuffix(name, Placeholder) {
 			if err := flush(); err != nil {
 				return nil, nil, err
 			}
 		}
 		if values == "" {
-			name = next
+			name, kind = next, fileFlags[flag]
 		}
 		filled = append(filled, used...)
 		values += v + "\n\x00" // --set-env0 strips one line break
@@ -125,14 +134,16 @@ func (j *Job) placeholders(v string) (used []string) {
 	return used
 }
 
-// ValueFiles returns the files of dir that [Job.HideValues] wrote for the job.
+// ValueFiles returns the private files of the job.
 func (j *Job) ValueFiles() []string {
 	var files []string
-	if j.EnvFile != "" {
-		files = append(files, j.EnvFile)
+	for _, f := range []string{j.EnvFile, j.CallerFile} {
+		if f != "" {
+			files = append(files, f)
+		}
 	}
 	for _, arg := range j.Run {
-		if f, ok := strings.CutPrefix(arg, "--set-env0="); ok && strings.HasPrefix(filepath.Base(f), setEnvFileName+".") {
+		if flag, f, _ := strings.Cut(arg, "="); (flag == "--env0" || flag == "--set-env0") && strings.HasPrefix(filepath.Base(f), setEnvFileName+".") {
 			files = append(files, f)
 		}
 	}
@@ -190,8 +201,7 @@ func (j *Job) Redacted() *Job {
 	c.Env, c.Pod.Env = redact(j.Env), redact(j.Pod.Env)
 	c.Run = slices.Clone(j.Run)
 	for i, arg := range c.Run {
-		if v := literal(arg); v != "" {
-			flag, _, _ := strings.Cut(arg, "=")
+		if flag, v := literal(arg); v != "" {
 			c.Run[i] = flag + "=" + redact([]string{v})[0]
 		}
 	}

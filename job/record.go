@@ -46,6 +46,7 @@ type Task struct {
 	Part *part `json:"output_part,omitempty"` // the task's part of Output, which has the output of several tasks
 
 	Params map[string]string `json:"params,omitempty"` // values of {name}
+	ImageVersion
 
 	collected bool // the record is a line of a file for many tasks
 	packed    bool // the same, of a packed job

@@ -23,7 +23,7 @@ import (
 // Params hold the values of {name} in the arguments for each task of an array: all
 // combinations of some lists, or the rows of a file. The zero value has no parameters.
 type Params struct {
-	Axes []Axis `json:"axes,omitempty"`   // the last varies fastest
+	Axes []axis `json:"axes,omitempty"`   // the last varies fastest
 	File string `json:"file,omitempty"`   // absolute; CSV with a header, or a JSON array of objects
 	Sum  string `json:"sha256,omitempty"` // of the file: tasks that start later must read the same rows
 
@@ -31,8 +31,8 @@ type Params struct {
 	Rows  [][]string `json:"-"` // values of each parameter, or of each row of the file
 }
 
-// An Axis is a parameter and its list of values.
-type Axis struct {
+// An axis is a parameter and its list of values.
+type axis struct {
 	Name   string `json:"name"`
 	Values string `json:"values"` // as written: 0.1,0.01 or 1..4 or 0..100:25
 }
@@ -46,6 +46,7 @@ const (
 var (
 	axisText  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 	rangeText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(-?\d{1,9})\.\.(-?\d{1,9})(?::(\d{1,9}))?$`) })
+	likeRange = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?\d*\.?\d+\.\.-?\d*\.?\d+(:[\d.]+)?$`) })
 )
 
 // ParseParams parses the --sweep NAME=VALUES flags or --params FILE. In a task, sum is the SHA-256
@@ -63,7 +64,7 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 		if !ok || !axisText().MatchString(name) || "{"+name+"}" == Placeholder {
 			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", message.Short(s))
 		}
-		p.Axes = append(p.Axes, Axis{name, values})
+		p.Axes = append(p.Axes, axis{name, values})
 	}
 	return p, p.open()
 }
@@ -129,7 +130,7 @@ func (p *Params) open() error {
 }
 
 // values expands a list or a range.
-func (a Axis) values() ([]string, error) {
+func (a axis) values() ([]string, error) {
 	m := rangeText().FindStringSubmatch(a.Values)
 	if m == nil {
 		values := strings.Split(a.Values, ",")
@@ -139,6 +140,9 @@ func (a Axis) values() ([]string, error) {
 		for i, v := range values {
 			if v == "" || slices.Contains(values[:i], v) {
 				return nil, fmt.Errorf("value %q is empty or appears twice", v)
+			}
+			if likeRange().MatchString(v) {
+				return nil, fmt.Errorf("value %q: a range has whole numbers and stands alone; write all values, separated by commas", v)
 			}
 		}
 		return values, nil
@@ -152,9 +156,13 @@ func (a Axis) values() ([]string, error) {
 	if last < first || step < 1 || (last-first)/step >= maxValues {
 		return nil, fmt.Errorf("range %s is empty or has more than %d values", a.Values, maxValues)
 	}
+	width := 0
+	if strings.HasPrefix(m[1], "0") { // 01..10, as in shells
+		width = len(m[1])
+	}
 	var out []string
 	for v := first; v <= last; v += step {
-		out = append(out, strconv.Itoa(v))
+		out = append(out, fmt.Sprintf("%0*d", width, v))
 	}
 	return out, nil
 }

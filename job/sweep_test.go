@@ -30,9 +30,14 @@ func TestParams(t *testing.T) {
 		}
 	}
 	for bad, want := range map[string]string{"": "not of the form", "x": "not of the form", "1x=2": "not of the form", "task=1,2": "not of the form", "x=": "is empty", "x=5..1": "is empty",
-		"x=1..999999999": "more than", "x=a,,b": "is empty", "x=1..3:0": "is empty"} {
+		"x=1..999999999": "more than", "x=a,,b": "is empty", "x=1..3:0": "is empty", "x=0.1..0.3": "whole numbers", "x=1..3,7": "stands alone"} {
 		if _, err := ParseParams([]string{bad}, "", ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseParams(%q): %v; want %q", bad, err, want)
+		}
+	}
+	for list, want := range map[string]string{"x=08..10": "08 09 10", "x=0..2:2": "0 2", "x=../a,b..c": "../a b..c"} {
+		if p, err := ParseParams([]string{list}, "", ""); err != nil || strings.Join(p.Rows[0], " ") != want {
+			t.Errorf("ParseParams(%q): %v, %v; want %s", list, p.Rows, err, want)
 		}
 	}
 	if _, err := ParseParams([]string{"a=1..5000", "b=1..5000"}, "", ""); err == nil || !strings.Contains(err.Error(), "combinations") {

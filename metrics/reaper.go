@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/inherit"
 )
 
 // A reaper knows the children of this process: those that it started and waits for itself, and
@@ -48,7 +50,10 @@ func (f *reaper) start(cmd *exec.Cmd, foreign bool) error {
 	f.mu.Lock()
 	f.starting++
 	f.mu.Unlock()
+	path, args := cmd.Path, cmd.Args
+	cmd.Path, cmd.Args = inherit.Command(path, args)
 	err := cmd.Start()
+	cmd.Path, cmd.Args = path, args
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.starting--; err == nil {

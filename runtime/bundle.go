@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/opencontainers/umoci/oci/config/convert"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/process"
 	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
@@ -69,11 +67,14 @@ func Bundle(root, file string, o Options) (*specs.Spec, error) {
 	if len(s.Process.Args) == 0 {
 		s.Process.Args = []string{"/bin/sh"} // a bundle must name a program; Slurm and users replace it
 	}
-	s.Mounts = append(s.Mounts, resolverFiles()...)
+	s.Mounts = append(s.Mounts, resolverFiles("")...)
 	for _, b := range o.Binds {
-		m, err := parseBind(b)
+		m, err := parseBind(b, bindOf)
 		if err != nil {
 			return nil, err
+		}
+		if slices.Contains(m.Options, "ro") && rootfs.WantsRecursive(m.Source) {
+			m.Options = append(m.Options, "rro")
 		}
 		s.Mounts = append(s.Mounts, m)
 	}
@@ -133,75 +134,4 @@ func WriteBundle(dir string, s *specs.Spec) error {
 		return fmt.Errorf("writing the bundle's configuration: %w", err)
 	}
 	return rawfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
-}
-
-// HandOver replaces this process with another OCI runtime, found on PATH, which runs s. The
-// runtime needs the bundle after hpcc is gone, so the bundle stays in dir, which must be the
-// user's own. A later HandOver removes it when the program has ended.
-func HandOver(name, dir string, s *specs.Spec) error {
-	exe, err := process.LookPath(name, os.Getenv("PATH"))
-	if err != nil {
-		return &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("starting runtime %q: not found on PATH", name)}
-	}
-	started, err := process.StartTime(os.Getpid())
-	if err != nil {
-		return fmt.Errorf("starting runtime %q: %w", name, err)
-	}
-	removeEndedBundles(dir)
-	id := fmt.Sprintf("hpcc-%d-%d", os.Getpid(), started)
-	bundle := filepath.Join(dir, id)
-	if err := os.MkdirAll(bundle, 0o700); err != nil {
-		return fmt.Errorf("creating a bundle for runtime %q: %w", name, err)
-	}
-	t := *s
-	t.Version = "1.0.2"
-	t.Linux = newNamespaces(0, 0) // root inside: see Bundle
-	t.Process.Terminal = isTerminal(0)
-	if err := WriteBundle(bundle, &t); err != nil {
-		return err
-	}
-	argv := []string{name, "run", "--bundle", bundle, id}
-	if rootfs.IsLowest() {
-		argv = slices.Insert(argv, 2, "--no-pivot") // for runc and crun
-	}
-	if filepath.Base(exe) == "crun" {
-		argv = slices.Insert(argv, 1, "--cgroup-manager=disabled") // runc needs no option for this
-		hideCgroupV1()
-	}
-	err = unix.Exec(exe, argv, os.Environ())
-	return fmt.Errorf("executing runtime %q: %w", exe, errors.Join(err, os.RemoveAll(bundle)))
-}
-
-// hideCgroupV1 hides the version 1 control groups on a host that mounts both versions, because
-// crun refuses such a host even when it uses no control groups. It works in the mount
-// namespace that the entry point created. In other processes it does nothing, and crun
-// reports the problem.
-func hideCgroupV1() {
-	const groups = "/sys/fs/cgroup"
-	if requested, err := earlyNamespaces(); requested && err == nil && isDir(groups+"/unified") {
-		if makeMountsPrivate() == nil {
-			_ = unix.Mount(groups+"/unified", groups, "", unix.MS_BIND|unix.MS_REC, "")
-		}
-	}
-}
-
-// isTerminal reports whether fd is a terminal.
-func isTerminal(fd int) bool {
-	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	return err == nil
-}
-
-// removeEndedBundles removes the bundles of earlier HandOver calls whose processes have ended.
-func removeEndedBundles(dir string) {
-	bundles, _ := filepath.Glob(filepath.Join(dir, "hpcc-*-*"))
-	for _, b := range bundles {
-		var pid int
-		var started uint64
-		if n, _ := fmt.Sscanf(filepath.Base(b), "hpcc-%d-%d", &pid, &started); n != 2 {
-			continue
-		}
-		if now, err := process.StartTime(pid); err != nil || now != started {
-			os.RemoveAll(b)
-		}
-	}
 }

@@ -9,6 +9,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/inherit"
 )
 
 // Some runs are known only after the command line has been parsed, which is too late to
@@ -81,6 +83,7 @@ func (c *carried) resume() error {
 		}
 	}
 	if hasNamespace(c.spec, specs.PIDNamespace) {
+		c.release()
 		return superviseInit(c.spec)
 	}
 	var foreign error
@@ -100,7 +103,7 @@ func (c *carried) resume() error {
 		}
 	}
 	c.release()
-	return launch(c.spec, foreign, execute)
+	return launch(c.spec, foreign, inherit.Exec)
 }
 
 // runIndirectly runs s if this process cannot simply become the program, because the run

@@ -106,7 +106,7 @@ func crashReport() {
 		if !c.hint("the user's processes and threads", unix.RLIMIT_NPROC, 1, "", `"ulimit -u 4096"`) {
 			c.add("hpcc: hint: the job or the login session has too many processes and threads: end some\n")
 		}
-	case c.has("memory"), c.has("arena"):
+	case c.starts("fatal error: ") && (c.has("memory") || c.has("arena")): // not "panic: … invalid memory address"
 		c.add("hpcc: error: out of memory\n")
 		if !c.hint("address space", unix.RLIMIT_AS, 1024, " KiB", `"ulimit -v unlimited", or request more memory for the job`) &&
 			!c.hint("data", unix.RLIMIT_DATA, 1024, " KiB", `"ulimit -d unlimited", or request more memory for the job`) {

@@ -2,17 +2,13 @@ package runtime
 
 import (
 	"os"
-	"path"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/accounts"
-	"hpcc/runtime/rootfs"
 )
 
-// makeCwdMark is the annotation of a Spec whose working directory is created in the image's
-// temporary copy if it is missing.
+// makeCwdMark is the annotation of a Spec whose working directory is created if it is missing.
 const makeCwdMark = "hpcc.makecwd"
 
 // likeDocker completes the options of a run with [Options.Docker] and sets the user of the image's
@@ -43,13 +39,10 @@ func dockerEnvironment(c ImageConfig, root, hostname string) []string {
 	return setVariable(env, "HPCC_RUNNING=1")
 }
 
-// makeCwd creates the working directory in the image's temporary copy if the Spec asks for it. If
-// it cannot, the program does not start there, which is reported later.
-func makeCwd(r *rootfs.Root, s *specs.Spec) {
-	if s.Annotations[makeCwdMark] == "" || s.Annotations[writeFakeMark] == "" {
-		return
-	}
-	if at, _, err := r.OpenMountPoint(path.Clean(s.Process.Cwd), true); err == nil {
-		unix.Close(at)
+// makeCwd creates the working directory if the Spec asks for it, also in a mount of the user, as
+// Docker does. If it cannot, the program does not start there, which is reported later.
+func makeCwd(s *specs.Spec) {
+	if s.Annotations[makeCwdMark] != "" {
+		_ = os.MkdirAll(s.Process.Cwd, 0o755)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/inherit"
 )
 
 // Architecture is the annotation of a Spec that holds the architecture of the image's
@@ -112,7 +114,7 @@ func again(rung string, uid, gid int) error {
 			env = append(env, e)
 		}
 	}
-	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", os.Args, env))
+	return fmt.Errorf("executing hpcc again: %w", inherit.Exec("/proc/self/exe", os.Args, env))
 }
 
 // rule returns a line for the register file (admin-guide/binfmt-misc.rst): magic and mask of

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -69,7 +70,7 @@ func enterRoot(s *specs.Spec) error {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
 	if !r.Write {
-		if err := rootfs.RemountReadOnly(r.FD); err != nil {
+		if err := rootfs.ReadOnly(r.FD); err != nil {
 			return fmt.Errorf("making the image read-only: %w", err)
 		}
 	}
@@ -88,14 +89,17 @@ func enterRoot(s *specs.Spec) error {
 			unix.Close(from) // ulimit -n may be small
 		}
 	}
-	makeCwd(r, s)
 	if !s.Root.Readonly && s.Annotations[fakeRootMark] == "" { // a build removes them
 		r.RecordAdded()
 	}
 	if err := r.Seal(); err != nil {
 		return err
 	}
-	return r.Pivot()
+	if err := r.Pivot(); err != nil {
+		return err
+	}
+	makeCwd(s)
+	return nil
 }
 
 // extraFiles holds generated files and the mounts that bind them. The files are in scratch,
@@ -106,16 +110,27 @@ type extraFiles struct {
 	scratch int
 }
 
-// accountMounts writes generated passwd and group files, if needed, to a tmpfs below the new
-// root. The root is mounted over it, so the files keep no path.
+// A generatedFile is a file below /etc that a run makes; there is none without data.
+type generatedFile struct {
+	name string
+	data []byte
+}
+
+// accountMounts writes generated files, if needed, to a tmpfs below the new root: passwd, group,
+// and those with the run's host name. The root is mounted over it, so the files keep no path.
 func accountMounts(s *specs.Spec) (extraFiles, error) {
 	x := extraFiles{scratch: -1}
-	if s.Annotations[noPasswdMark] != "" {
-		return x, nil
+	files := hostFiles(s)
+	if s.Annotations[noPasswdMark] == "" {
+		uid, gid := visibleIDs(s)
+		passwd, group := accounts.Files(s.Root.Path, uid, gid, envfile.Lookup(s.Process.Env, "HOME"))
+		files = append(files, generatedFile{"passwd", passwd}, generatedFile{"group", group})
 	}
-	uid, gid := visibleIDs(s)
-	passwd, group := accounts.Files(s.Root.Path, uid, gid, envfile.Lookup(s.Process.Env, "HOME"))
-	if passwd == nil && group == nil {
+	files = slices.DeleteFunc(files, func(f generatedFile) bool { // files that the user mounts stay
+		path := "/etc/" + f.name
+		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return rootfs.Inside(path, m.Destination) })
+	})
+	if !slices.ContainsFunc(files, func(f generatedFile) bool { return f.data != nil }) {
 		return x, nil
 	}
 	if err := unix.Mount("tmpfs", rootfs.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=755"); err != nil {
@@ -125,10 +140,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 	if x.scratch, err = unix.Open(rootfs.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return x, fmt.Errorf("opening a tmpfs for the passwd entry: %w", err)
 	}
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{"passwd", passwd}, {"group", group}} {
+	for _, f := range files {
 		if f.data == nil {
 			continue
 		}
@@ -149,6 +161,10 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 // mountInside performs one mount of the spec inside r. from is the open source of a bind
 // mount. With hostProc, it binds the host's /proc if the kernel refuses to mount a new one.
 func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
+	o, err := rootfs.ParseOptions(m)
+	if err != nil {
+		return err
+	}
 	wantDir := true
 	if from >= 0 {
 		var st unix.Stat_t
@@ -163,21 +179,22 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 	}
 	defer unix.Close(to)
 	r.NoteMount(where, m.Type == "bind")
-	flags, data, ro := mountOptions(m.Options)
-	if m.Type != "bind" {
-		if ro {
-			flags |= unix.MS_RDONLY
+	if m.Type == "sysfs" {
+		if err := r.MountSysfs(m.Destination, to, o.Flags); err != nil {
+			return err
 		}
-		err := unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, data)
+	} else if m.Type != "bind" {
+		err := unix.Mount(m.Source, rawfile.Path(to), m.Type, o.Flags, strings.Join(o.Data, ","))
 		if errors.Is(err, unix.EPERM) && m.Type == "proc" && hostProc {
 			return showHostProc(to)
 		}
 		if err != nil && m.Type == "proc" {
 			return fmt.Errorf("mounting a new /proc: %w; the host's /proc is partly covered, as in a container: run without --pid", err)
 		}
-		return err
-	}
-	if err := rootfs.BindSource(m, from, to, unix.MS_REC); err != nil || !ro {
+		if err != nil || !o.CopyUp {
+			return err
+		}
+	} else if err := rootfs.BindSource(m, from, to, unix.MS_REC); err != nil || !o.Changes() {
 		return err
 	}
 	// The fd "to" refers to the covered directory: look up the mount that covers it.
@@ -186,7 +203,12 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 		return err
 	}
 	defer unix.Close(top)
-	return rootfs.RemountReadOnly(top)
+	if o.CopyUp {
+		if err := CopyUp(to, top, o); err != nil {
+			return err
+		}
+	}
+	return o.Apply(top)
 }
 
 // showHostProc binds the host's /proc at to.
@@ -197,26 +219,4 @@ func showHostProc(to int) error {
 	}
 	defer unix.Close(from)
 	return rootfs.Bind(from, to, unix.MS_REC)
-}
-
-// mountOptions splits OCI mount options into flags and file system data. ro reports whether
-// the mount is read-only.
-func mountOptions(opts []string) (flags uintptr, data string, ro bool) {
-	var d []string
-	for _, o := range opts {
-		switch o {
-		case "rbind", "bind", "rw":
-		case "ro":
-			ro = true
-		case "nosuid":
-			flags |= unix.MS_NOSUID
-		case "nodev":
-			flags |= unix.MS_NODEV
-		case "noexec":
-			flags |= unix.MS_NOEXEC
-		default:
-			d = append(d, o)
-		}
-	}
-	return flags, strings.Join(d, ","), ro
 }

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	goruntime "runtime"
 	"syscall"
 	"unsafe"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/rawfile"
 	"hpcc/store/ready"
 )
@@ -51,7 +51,8 @@ var (
 // test of cmd/start/bare checks the machine code). sp points at the kernel's data for a new
 // program: argc, argv and so on.
 func begin(sp unsafe.Pointer) {
-	NoteStreams()
+	inherit.NoteStreams()
+	inherit.NoteSignals()
 	argv := unsafe.Slice((**byte)(unsafe.Add(sp, unsafe.Sizeof(sp))), *(*uintptr)(sp))
 	if len(argv) < 2 {
 		return
@@ -82,49 +83,9 @@ func begin(sp unsafe.Pointer) {
 	}
 }
 
-// closedStreams has one bit for each standard stream that was closed when this process was
-// executed. The Go runtime opens /dev/null for these streams.
-var closedStreams uint8
-
-// NoteStreams records which standard streams are closed, so that a run's program finds them
-// closed as well. Call it before the Go runtime starts and before anything is opened. It
-// does not allocate.
-func NoteStreams() {
-	closedStreams = 0
-	for fd := range uintptr(3) {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_FCNTL, fd, unix.F_GETFD, 0); errno == unix.EBADF {
-			closedStreams |= 1 << fd
-		}
-	}
-}
-
-// deathSignal is the signal that the kernel sends this process when its parent dies,
-// or 0. The kernel keeps it for one thread, the first one (PR_SET_PDEATHSIG, prctl(2)).
-// Package variables are initialised on that thread.
-var deathSignal = func() (s int32) {
-	_ = unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&s)), 0, 0, 0)
-	return s
-}()
-
-// execute replaces this process with another program. The program finds those standard streams
-// closed that were closed for this process, and inherits its parent-death signal. execute
-// returns only on failure.
-func execute(file string, args, env []string) error {
-	if deathSignal != 0 {
-		goruntime.LockOSThread() // any thread may execute the program
-		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(deathSignal), 0, 0, 0)
-	}
-	for fd := range 3 {
-		if closedStreams&(1<<fd) != 0 {
-			unix.CloseOnExec(fd)
-		}
-	}
-	return syscall.Exec(file, args, env)
-}
-
 // Again replaces this process with hpcc, run with other arguments. It returns only on failure.
 func Again(argv []string) error {
-	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", argv, os.Environ()))
+	return fmt.Errorf("executing hpcc again: %w", inherit.Exec("/proc/self/exe", argv, os.Environ()))
 }
 
 // asksForLater reports whether an argument before "--" looks like --join or --measure. A
@@ -158,7 +119,12 @@ func asksForStage(argv []*byte, env unsafe.Pointer) bool {
 	}
 	for ; *(**byte)(env) != nil; env = unsafe.Add(env, unsafe.Sizeof(env)) {
 		if v := *(**byte)(env); starts(v, "HPCC_STAGE=") {
-			return !is(v, "HPCC_STAGE=") && !is(v, "HPCC_STAGE=0")
+			for _, off := range [...]string{"", "0", "f", "F", "false", "False", "FALSE"} { // strconv.ParseBool
+				if text(v)[len("HPCC_STAGE="):] == off {
+					return false
+				}
+			}
+			return true
 		}
 	}
 	return false

@@ -67,7 +67,7 @@ func TestAsksForStage(t *testing.T) {
 		line, env string
 		want      bool
 	}{
-		{"x", "", false}, {"x", "HPCC_STAGE=", false}, {"x", "HPCC_STAGE=0", false}, {"x", "HPCC_STAGE=1", true}, {"x", "HPCC_STAGES=1", false},
+		{"x", "", false}, {"x", "HPCC_STAGE=", false}, {"x", "HPCC_STAGE=0", false}, {"x", "HPCC_STAGE=false", false}, {"x", "HPCC_STAGE=/", true}, {"x", "HPCC_STAGE=1", true}, {"x", "HPCC_STAGES=1", false},
 		{"x --", "HPCC_STAGE=01", true}, {"x -- --stage", "", false}, {"x -- y.sqfs", "", false}, {"x -- y.sif", "", false}, {"x.sqfs2", "", false}, {"sqfs", "", false}, {".sfs", "", true},
 	} {
 		var argv []*byte

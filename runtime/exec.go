@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/envfile"
+	"hpcc/runtime/caps"
 	"hpcc/runtime/fakeroot"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 )
@@ -53,7 +56,7 @@ func Init(helpers ...func(args []string) (child bool, err error)) (child bool, e
 	if _, _, err := hostIDs(auxv); err != nil {
 		return true, &process.Error{Status: process.ExitFailed, Err: err}
 	}
-	for _, helper := range append(helpers, pidHelper) {
+	for _, helper := range append(helpers, pidHelper, inherit.Child) {
 		if child, err := helper(os.Args); child {
 			return true, err
 		}
@@ -144,7 +147,7 @@ func EnterFakeRoot() error {
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), insideMark+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = procAttr(&specs.Spec{Linux: newNamespaces(0, 0)})
+	cmd.SysProcAttr = procAttr(&specs.Spec{Process: &specs.Process{}, Linux: newNamespaces(0, 0)})
 	return waitAndExit(cmd)
 }
 
@@ -214,6 +217,24 @@ const listen = "listen "
 // mounts, the loopback interface, and overlay operations on files.
 var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
 
+// keptCaps are the capabilities that a child keeps over exec: those with which it assembles a root,
+// and those that it sets for the program.
+func keptCaps(s *specs.Spec) []uintptr {
+	if s.Process == nil || s.Process.Capabilities == nil {
+		return setupCaps
+	}
+	c := s.Process.Capabilities
+	kept := slices.Clone(setupCaps)
+	set := caps.Bits(c.Permitted) | 1<<unix.CAP_SETPCAP
+	for i := range caps.Names {
+		_, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(i), 0, 0, 0)
+		if err == nil && set&(1<<i) != 0 && !slices.Contains(kept, uintptr(i)) { // older kernels know fewer
+			kept = append(kept, uintptr(i))
+		}
+	}
+	return kept
+}
+
 // procAttr returns the process attributes that create the spec's namespaces and ID maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -226,7 +247,7 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(g.ContainerID), HostID: int(g.HostID), Size: 1}}
 			// A process that is not root in the namespace loses its capabilities on exec,
 			// except ambient ones (capabilities(7)). become drops those.
-			a.AmbientCaps = setupCaps
+			a.AmbientCaps = keptCaps(s)
 		case specs.MountNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNS
 		case specs.NetworkNamespace:
@@ -278,7 +299,7 @@ func become(s *specs.Spec) error {
 	if err != nil {
 		return setupError(err)
 	}
-	return launch(s, foreign, execute)
+	return launch(s, foreign, inherit.Exec)
 }
 
 // setUp sets up namespaces, emulators and root of this process as s describes. foreign is
@@ -332,27 +353,32 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 // Launch executes a program in the directory cwd. The namespaces and mounts were set up
 // before Go started (cmd/start/bare). It returns only on failure, with a [process.Error].
 func Launch(args, env []string, cwd string) error {
-	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, execute)
+	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, inherit.Exec)
 }
 
 // dropPrivileges drops the namespace's capabilities and prevents the program from gaining new
 // ones. traced reports that [fakeroot.Trace] has to start the program.
 func dropPrivileges(s *specs.Spec) (traced bool, err error) {
+	var without []uintptr
 	if s.Annotations[lowestRootMark] != "" {
-		if err := rootfs.DropEscapeCapabilities(); err != nil {
-			return false, err
-		}
+		without = rootfs.EscapeCapabilities
 	}
-	// A new namespace has no ambient capabilities, and the entry point of "hpcc run" set
-	// no_new_privs while there was one thread. Locking this thread now would start another.
+	// These settings belong to a thread, and exec keeps them. A new namespace has no ambient
+	// capabilities, and the entry point of "hpcc run" set no_new_privs while there was one thread.
+	// Locking this thread now would start another.
 	noNewPrivs, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	enteredEarly := entered == 1 || entered == mapped
-	if noNewPrivs == 1 && enteredEarly && s.Annotations[fakeRootMark] == "" {
-		return false, nil
+	isReady := noNewPrivs == 1 && enteredEarly && s.Annotations[fakeRootMark] == ""
+	capabilities := ^uint64(0)
+	switch c := s.Process.Capabilities; {
+	case c != nil:
+		capabilities = caps.Bits(c.Effective)
+		err = caps.Apply(c, without...)
+	case !isReady || without != nil:
+		err = caps.Drop(without...)
 	}
-	goruntime.LockOSThread() // the next settings belong to a thread; exec keeps them
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return false, fmt.Errorf("dropping the namespace's capabilities: %w", err)
+	if err != nil || isReady {
+		return false, err
 	}
 	if s.Process.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -362,7 +388,7 @@ func dropPrivileges(s *specs.Spec) (traced bool, err error) {
 	if f := s.Annotations[fakeRootMark]; f != "" {
 		rest, report := strings.CutPrefix(f, listen)
 		reads, _ := strconv.Atoi(rest)
-		return fakeroot.Install(report, fakeroot.Reads(reads))
+		return fakeroot.Install(report, fakeroot.Reads(reads), capabilities)
 	}
 	return false, nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,6 +129,23 @@ func copyMemory(from, to string) error {
 		}
 	}
 	return err
+}
+
+// CopyUp copies the files of the directory from, which a tmpfs covers, to the tmpfs's directory to.
+// Both are open. The tmpfs gets the mode of the directory, unless its options o set one.
+func CopyUp(from, to int, o *rootfs.Options) error {
+	var st unix.Stat_t
+	err := unix.Fstat(to, &st)
+	if err == nil {
+		err = copyMemory(rawfile.Path(from)+"/.", rawfile.Path(to))
+	}
+	if err == nil && slices.ContainsFunc(o.Data, func(d string) bool { return strings.HasPrefix(d, "mode=") }) {
+		err = unix.Chmod(rawfile.Path(to), st.Mode&0o7777)
+	}
+	if err != nil {
+		return fmt.Errorf("copying the files that the tmpfs covers: %w", err)
+	}
+	return nil
 }
 
 // copyMemoryFile copies a regular file to a new name.

@@ -64,21 +64,20 @@ func TestMountOrder(t *testing.T) {
 	if _, err := mounts(root, "/home/u", "/", Options{Binds: []string{data + ":/a/../b"}}); err == nil {
 		t.Error("a bind to a destination with \"..\" is accepted")
 	}
-}
-
-func TestMountOptions(t *testing.T) {
-	for _, c := range []struct {
-		in   []string
-		data string
-		ro   bool
-	}{
-		{nil, "", false},
-		{[]string{"rbind", "rw", "nosuid", "nodev", "noexec"}, "", false},
-		{[]string{"mode=1777", "ro", "size=4m"}, "mode=1777,size=4m", true},
-	} {
-		flags, data, ro := mountOptions(c.in)
-		if data != c.data || ro != c.ro || (flags != 0) != slices.Contains(c.in, "nodev") {
-			t.Errorf("mountOptions(%q) = %x, %q, %v; want %q, %v", c.in, flags, data, ro, c.data, c.ro)
+	// A file with another host name takes the place of the host's /etc/hosts, not of the user's bind.
+	host, err := os.Hostname()
+	testenv.Check(t, err)
+	for name, want := range map[string]int{"": 2, host: 2, "not-" + host: 1} {
+		ms, err := mounts(root, "", "/", Options{Hostname: name, Binds: []string{data + ":/etc/hosts"}})
+		testenv.Check(t, err)
+		n := 0
+		for _, m := range ms {
+			if m.Destination == "/etc/hosts" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("host name %q: %d mounts at /etc/hosts; want %d", name, n, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"os"
 	goruntime "runtime"
 	"slices"
 
@@ -37,6 +38,15 @@ func ownNamespaces(s *specs.Spec) error {
 		}
 	}
 	return Loopback(s)
+}
+
+// hostFiles returns the files below /etc that name the host, if the run has a name of its own.
+func hostFiles(s *specs.Spec) []generatedFile {
+	if s.Hostname == "" {
+		return nil
+	}
+	hosts, _ := os.ReadFile("/etc/hosts")
+	return []generatedFile{{"hostname", []byte(s.Hostname + "\n")}, {"hosts", fmt.Appendf(hosts, "\n127.0.1.1\t%s\n", s.Hostname)}}
 }
 
 // hasNamespace reports whether s asks for a new namespace of this kind.

@@ -38,7 +38,10 @@ func overHost(s *specs.Spec, root string, c ImageConfig, o Options) error {
 	s.Annotations = withMark(s.Annotations, onlyMark, dir)
 	s.Root = &specs.Root{Path: "/"}
 	s.Mounts = []specs.Mount{{Destination: dir, Type: "bind", Source: filepath.Join(root, dir), Options: []string{"rbind", "ro"}}}
-	if s.Mounts, err = addUserMounts(s.Mounts, o); err != nil {
+	if o.NoNetwork {
+		s.Mounts = append(s.Mounts, ownSysfs()...)
+	}
+	if s.Mounts, err = addUserMounts(s.Mounts, o, bindOf); err != nil {
 		return err
 	}
 	s.Process.Cwd = o.Dir
@@ -48,7 +51,7 @@ func overHost(s *specs.Spec, root string, c ImageConfig, o Options) error {
 	if s.Process.Args, err = programArgs(c, o.Args); err != nil {
 		return err
 	}
-	s.Process.Env = environmentOverHost(callerEnv(o), c, dir)
+	s.Process.Env = environmentOverHost(callerEnv(o, true), c, dir)
 	return nil
 }
 
@@ -60,7 +63,7 @@ func withMark(marks map[string]string, name, value string) map[string]string {
 	return marks
 }
 
-// environmentOverHost returns the caller's variables with the image's on top. PATH begins with the
+// environmentOverHost returns the variables of [callerEnv] with the image's on top. PATH begins with the
 // image's directories below dir. HOME stays the caller's. HPCC_RUNNING is not set, because jobs that the program submits
 // inherit its variables.
 func environmentOverHost(host []string, c ImageConfig, dir string) []string {
@@ -82,6 +85,19 @@ func environmentOverHost(host []string, c ImageConfig, dir string) []string {
 		}
 	}
 	return env
+}
+
+// callerPath returns the caller's PATH, with /bin appended unless it is listed, as ch-run
+// does, or [StandardPath] if it is unset.
+func callerPath(host []string) string {
+	p := envfile.Lookup(host, "PATH")
+	switch {
+	case p == "":
+		return StandardPath
+	case contains(strings.Split(p, ":"), "/bin"):
+		return p
+	}
+	return p + ":/bin"
 }
 
 // mountOverHost makes the spec's mounts in this process's mount namespace, which must be private

@@ -42,7 +42,7 @@ const argv0Mark = "hpcc.argv0"
 const DefaultFake = "12%"
 
 // addRareOptions applies to s the options of o that most runs do not use.
-func addRareOptions(s *specs.Spec, o Options) error {
+func addRareOptions(s *specs.Spec, o Options) {
 	annotate := func(name, value string) {
 		if value != "" {
 			if s.Annotations == nil {
@@ -60,12 +60,7 @@ func addRareOptions(s *specs.Spec, o Options) error {
 	if o.Docker {
 		annotate(makeCwdMark, "1")
 	}
-	if o.WriteFake != "" {
-		if !isSize(o.WriteFake) {
-			return fmt.Errorf("reading the size limit %q for changes: not a number followed by k, m, g or %%", o.WriteFake)
-		}
-		annotate(writeFakeMark, o.WriteFake)
-	}
+	annotate(writeFakeMark, o.WriteFake)
 	annotate(Architecture, o.Architecture)
 	annotate(argv0Mark, o.Argv0)
 	annotate(joinMark, o.JoinTag)
@@ -93,6 +88,16 @@ func addRareOptions(s *specs.Spec, o Options) error {
 	addNamespace(o.OwnPIDs, specs.PIDNamespace)
 	addNamespace(o.OwnIPC, specs.IPCNamespace)
 	s.Hostname = o.Hostname
+}
+
+// Check returns an error for options that no machine could fulfil.
+func (o *Options) Check() error {
+	if _, err := addUserMounts(nil, *o, unseenBind); err != nil {
+		return err
+	}
+	if o.WriteFake != "" && !isSize(o.WriteFake) {
+		return fmt.Errorf("reading the size limit %q for changes: not a number followed by k, m, g or %%", o.WriteFake)
+	}
 	return nil
 }
 
@@ -139,38 +144,37 @@ func mountWriteFake(img int, size string) error {
 	return nil
 }
 
+// A bindFunc returns a bind of a source at dst; see [bindOf].
+type bindFunc func(source, dst string) (specs.Mount, error)
+
+// unseenBind is a bindFunc that does not look at the source, which another machine may have.
+func unseenBind(source, dst string) (specs.Mount, error) { return bind(source, dst), nil }
+
 // parseBind parses the argument of "-b", SRC[:DST[:ro|rw]].
-func parseBind(arg string) (specs.Mount, error) {
+func parseBind(arg string, of bindFunc) (specs.Mount, error) {
 	f := strings.Split(arg, ":")
 	bad := func(why string) (specs.Mount, error) {
 		return specs.Mount{}, fmt.Errorf("bind %q: %s; write SRC[:DST[:ro]]", arg, why)
 	}
-	if len(f) > 3 {
+	switch {
+	case len(f) > 3:
 		return bad("too many colons (for a path that contains one, use --mount type=bind,source=SRC,target=DST)")
-	}
-	if f[0] == "" {
+	case f[0] == "":
 		return bad("the source is empty")
+	case len(f) == 3 && f[2] != "ro" && f[2] != "rw":
+		return bad("unknown option " + f[2])
 	}
-	m, err := bindOf(f[0], f[0])
-	if err != nil {
+	m, err := of(f[0], f[0])
+	if err == nil && len(f) > 1 {
+		m.Destination, err = cleanDestination(f[1])
+	}
+	switch {
+	case err != nil:
 		return bad(err.Error())
-	}
-	if len(f) > 1 {
-		if m.Destination, err = cleanDestination(f[1]); err != nil {
-			return bad(err.Error())
-		}
-	}
-	if m.Destination == "/" {
+	case m.Destination == "/":
 		return bad("the destination is the root directory")
-	}
-	if len(f) == 3 {
-		switch f[2] {
-		case "ro":
-			m.Options = append(m.Options, "ro")
-		case "rw":
-		default:
-			return bad("unknown option " + f[2])
-		}
+	case len(f) == 3 && f[2] == "ro":
+		m.Options = append(m.Options, "ro")
 	}
 	return m, nil
 }
@@ -219,12 +223,14 @@ func cleanDestination(dst string) (string, error) {
 
 // parseMount parses type=bind|tmpfs,source=…,target=…, as for docker's --mount. It refuses
 // options that hpcc does not support.
-func parseMount(arg string) (specs.Mount, error) {
+func parseMount(arg string, of bindFunc) (specs.Mount, error) {
 	bad := func(format string, a ...any) (specs.Mount, error) {
-		return specs.Mount{}, fmt.Errorf("reading mount %q: %s; write type=bind,source=SRC,target=DST[,readonly] or type=tmpfs,target=DST[,tmpfs-size=SIZE]", arg, fmt.Sprintf(format, a...))
+		return specs.Mount{}, fmt.Errorf("reading mount %q: %s; write type=bind,source=SRC,target=DST[,readonly] or type=tmpfs,target=DST[,tmpfs-size=SIZE][,noexec][,noatime]", arg, fmt.Sprintf(format, a...))
 	}
 	kind, src, dst, size, mode := "", "", "", "", "1777"
 	ro := false
+	var flags []string // options of a tmpfs without a value
+	var tmpfsOnly string
 	for _, item := range strings.Split(arg, ",") {
 		k, v, hasValue := strings.Cut(item, "=")
 		switch k {
@@ -239,10 +245,15 @@ func parseMount(arg string) (specs.Mount, error) {
 				return bad("%s must be true or false", k)
 			}
 			ro = !hasValue || v == "true" || v == "1"
+		case "noexec", "noatime":
+			if hasValue {
+				return bad("%s has no value", k)
+			}
+			flags, tmpfsOnly = append(flags, k), k
 		case "tmpfs-size", "size":
-			size = v
+			size, tmpfsOnly = v, k
 		case "tmpfs-mode", "mode":
-			mode = v
+			mode, tmpfsOnly = v, k
 		default:
 			return bad("unknown option %q", k)
 		}
@@ -256,7 +267,10 @@ func parseMount(arg string) (specs.Mount, error) {
 		if src == "" {
 			return bad("the source is empty")
 		}
-		m, err := bindOf(src, target)
+		if tmpfsOnly != "" {
+			return bad("%s is for type=tmpfs", tmpfsOnly)
+		}
+		m, err := of(src, target)
 		if err != nil {
 			return bad("%v", err)
 		}
@@ -265,10 +279,13 @@ func parseMount(arg string) (specs.Mount, error) {
 		}
 		return m, nil
 	case "tmpfs":
+		if src != "" {
+			return bad("a source is for type=bind")
+		}
 		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
 			return bad("tmpfs-mode %q is not an octal mode", mode)
 		}
-		m := specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=" + mode}}
+		m := specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev", "mode=" + mode}, flags...)}
 		if size != "" {
 			if !isSize(size) {
 				return bad("tmpfs-size %q is not a size", size)

@@ -108,8 +108,10 @@ func TestParseMount(t *testing.T) {
 		{"type=bind,source=" + data + ",target=/../d", ""}, {"type=bind,source=" + data + ",target=//", ""},
 		{"type=tmpfs,target=/t,tmpfs-size=1,uid=0", ""}, {"type=tmpfs,target=/t,tmpfs-size=1m;x", ""}, {"type=tmpfs,target=/t,mode=8", ""},
 		{"type=bind,source=" + data + ",target=/d,readonly=perhaps", ""}, {"", ""},
+		{"type=tmpfs,target=/t,noexec,noatime", "/t nosuid nodev mode=1777 noexec noatime"}, {"type=tmpfs,target=/t,noexec=false", ""}, {"type=tmpfs,source=" + data + ",target=/t", ""},
+		{"type=bind,source=" + data + ",target=/d,tmpfs-size=1m", ""}, {"type=bind,source=" + data + ",target=/d,mode=700", ""}, {"type=bind,source=" + data + ",target=/d,noexec", ""},
 	} {
-		m, err := parseMount(c.in)
+		m, err := parseMount(c.in, bindOf)
 		got := ""
 		if err == nil {
 			got = m.Destination + " " + strings.Join(m.Options, " ")

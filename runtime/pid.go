@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/runtime/inherit"
 )
 
 // A pid namespace needs two more processes. One stays outside, because a process cannot move
@@ -13,7 +15,7 @@ import (
 // and reaps orphans; when it ends, the kernel ends the rest. The program is its only child,
 // process 2.
 
-// pidInitName is argv[0] of the init.
+// pidInitName is argv[0] of the init. Its argument is for [inherit.SetSignals].
 const pidInitName = "hpcc-pid-init"
 
 // superviseInit runs s as a child in a pid namespace, within this process's namespaces, and
@@ -26,8 +28,8 @@ func superviseInit(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	cmd.Args = []string{pidInitName, "init"} // begin ignores a program without arguments
-	cmd.SysProcAttr.AmbientCaps = setupCaps
+	cmd.Args = []string{pidInitName, inherit.Signals()}
+	cmd.SysProcAttr.AmbientCaps = keptCaps(s)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return waitAndExit(cmd)
 }

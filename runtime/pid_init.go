@@ -4,15 +4,18 @@ package runtime
 
 import (
 	"os"
-	"syscall"
 
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 )
 
 func pidInit() error {
 	s, err := readSpec()
+	if err == nil && len(os.Args) > 1 {
+		err = inherit.SetSignals(os.Args[1])
+	}
 	if err != nil {
-		return err
+		return setupError(err)
 	}
 	foreign, err := setUp(s)
 	if err != nil {
@@ -21,5 +24,5 @@ func pidInit() error {
 	if os.Getpid() == 1 { // linked without the entry point of runtime/entry.go
 		return launch(s, foreign, process.AsInit)
 	}
-	return launch(s, foreign, syscall.Exec)
+	return launch(s, foreign, inherit.Exec)
 }

@@ -5,7 +5,7 @@
 // directory tree and the image's configuration. [Exec] turns the calling process into the
 // program, so that pid, signals, descriptors and resource limits are the program's own and
 // nothing of hpcc remains. [Command] runs the program in a child process. The supported
-// parts of the specification are: root, process (args, env, cwd, noNewPrivileges), bind,
+// parts of the specification are: root, process (args, env, cwd, capabilities, noNewPrivileges), bind,
 // tmpfs and proc mounts, user and mount namespaces with one mapped ID, pid, network and host
 // name namespaces, and a seccomp filter that fakes ownership.
 //
@@ -26,7 +26,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/envfile"
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/rootfs"
 )
@@ -47,7 +46,7 @@ type Options struct {
 	UID, GID  *int   // IDs that the program sees itself under; nil: the caller's
 	FakeRoot  bool   // changes of ownership and identity appear to succeed
 	NoPasswd  bool   // no entry for the user in the program's /etc/passwd
-	CleanEnv  bool   // pass only USER, LOGNAME and TERM from the caller's environment
+	CleanEnv  bool   // pass only variables of the caller's environment that staysClean keeps
 	NoNetwork bool   // only a loopback interface
 	Hostname  string // host name inside; empty: the host's
 	OwnPIDs   bool   // new pid namespace with an init
@@ -60,11 +59,15 @@ type Options struct {
 	// directory is mounted in it.
 	Only  string
 	ChRun bool // mounts, environment and working directory of Charliecloud's ch-run
+	// Apptainer passes the caller's variables as "apptainer exec" does.
+	Apptainer bool
 	// Docker selects the mounts, the environment, the working directory and the user of "docker
 	// run": root, or the image's user.
 	Docker bool
 	Limits []specs.POSIXRlimit // of the program's resources
-	User   string              // with Docker, instead of the image's user: NAME or UID, with :GROUP or :GID
+	// Capabilities of the program in its user namespace. Nil: all if it is root, else none.
+	Capabilities *specs.LinuxCapabilities
+	User         string // with Docker, instead of the image's user: NAME or UID, with :GROUP or :GID
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -80,13 +83,16 @@ func BuildAnnotations(arch string) map[string]string {
 	return map[string]string{fakeRootMark: "1", noPasswdMark: "1", hostProcMark: "1", Architecture: arch}
 }
 
-// StandardPath is the PATH of a program when neither the image nor the caller sets one.
+// StandardPath is the PATH of a program when the image sets none.
 const StandardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Spec returns the specification of a run in the directory tree root, which holds an
 // unpacked image with configuration c. The environment is the caller's with the image's on
 // top. Callers may still change Process.Env.
 func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("finding the image's directory: %w", err)
@@ -104,12 +110,10 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	s := &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: root, Readonly: !o.Write},
-		Process: &specs.Process{NoNewPrivileges: true, Rlimits: o.Limits},
+		Process: &specs.Process{NoNewPrivileges: true, Rlimits: o.Limits, Capabilities: o.Capabilities},
 		Linux:   newNamespaces(unix.Geteuid(), unix.Getegid()),
 	}
-	if err := addRareOptions(s, o); err != nil {
-		return nil, err
-	}
+	addRareOptions(s, o)
 	if o.Only != "" {
 		return s, overHost(s, root, c, o)
 	}
@@ -129,7 +133,7 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		return nil, err
 	}
 	if o.ChRun {
-		s.Process.Env = chRunEnvironment(callerEnv(o), root)
+		s.Process.Env = chRunEnvironment(callerEnv(o, false), root)
 		return s, nil
 	}
 	if o.Docker {
@@ -138,7 +142,7 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		s.Process.Env = dockerEnvironment(c, root, o.Hostname)
 		return s, nil
 	}
-	s.Process.Env = environment(callerEnv(o), c, root, home, s.Mounts)
+	s.Process.Env = environment(callerEnv(o, home != ""), c, root, home, s.Mounts)
 	return s, nil
 }
 
@@ -154,12 +158,44 @@ func programArgs(c ImageConfig, args []string) ([]string, error) {
 	return args, nil
 }
 
-// callerEnv returns the part of the caller's environment that the program may see.
-func callerEnv(o Options) []string {
-	if o.CleanEnv {
-		return only(os.Environ(), "USER", "LOGNAME", "TERM")
+// callerEnv returns the part of the caller's environment that the program may see. If the program
+// sees the caller's home, it must not use the packages there.
+func callerEnv(o Options, hasHome bool) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case o.CleanEnv && !staysClean(name):
+			return true
+		case o.ChRun:
+			return false
+		case o.Apptainer:
+			return name == "LD_LIBRARY_PATH"
+		}
+		return isHostSoftware(name, o.Only != "")
+	})
+	if hasHome && !o.ChRun && !o.Apptainer {
+		for _, kv := range noUserPackages {
+			env = setVariable(env, kv)
+		}
 	}
-	return os.Environ()
+	return env
+}
+
+// staysClean reports whether [Options.CleanEnv] keeps a variable of the caller: one of the user and
+// the terminal, or one from which a program learns which task or process of a job it is.
+func staysClean(name string) bool {
+	for _, kept := range [...]string{"USER", "LOGNAME", "TERM", "HPCC_JOB_DIR", "HPCC_TASK_COUNT", "HPCC_TASK_DIR", "HPCC_TASK_ID", "LSB_JOBINDEX", "PBS_ARRAY_INDEX",
+		"SGE_TASK_ID", "SLURM_ARRAY_TASK_ID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID"} {
+		if name == kept {
+			return true
+		}
+	}
+	for _, prefix := range [...]string{"OMPI_COMM_WORLD_", "PMI_", "PMIX_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // newNamespaces returns a new user and a new mount namespace in which only these IDs are
@@ -202,10 +238,16 @@ func userHome() string {
 func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
 	if o.OwnPIDs {
-		m[0] = specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}}
+		m[0] = kernelMount("proc", "/proc")
+	}
+	if o.NoNetwork {
+		m = slices.Replace(m, 1, 2, ownSysfs()...)
+	}
+	if o.OwnIPC && isDir("/dev/mqueue") {
+		m = append(m, kernelMount("mqueue", "/dev/mqueue"))
 	}
 	if o.Docker { // it has the image's own /tmp
-		return addUserMounts(append(m, resolverFiles()...), o)
+		return addUserMounts(append(m, resolverFiles(o.Hostname)...), o, bindOf)
 	}
 	if o.PrivateTmp {
 		m = append(m, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})
@@ -214,40 +256,56 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	} else {
 		m = append(m, bind("/tmp", "/tmp"))
 	}
-	m = append(m, resolverFiles()...)
+	m = append(m, resolverFiles(o.Hostname)...)
 	if o.ChRun {
 		m = append(m, chRunMounts(root)...)
 	}
-	if home != "" && !under(m, home) {
+	if home != "" && !rootfs.Visible(m, home) {
 		m = append(m, bind(home, home))
 		// If the home is a link, the current directory uses its physical path.
-		if p, err := filepath.EvalSymlinks(home); err == nil && !under(m, p) && vacant(filepath.Join(root, p)) {
+		if p, err := filepath.EvalSymlinks(home); err == nil && !rootfs.Visible(m, p) && vacant(filepath.Join(root, p)) {
 			m = append(m, bind(p, p))
 		}
 	}
 	// The image's content wins over a host directory of the same name: only a missing or
 	// empty directory is covered.
-	if cwd != "/" && !under(m, cwd) && (!o.NoHome || !isHome(cwd)) && vacant(filepath.Join(root, cwd)) {
+	if cwd != "/" && !rootfs.Visible(m, cwd) && (!o.NoHome || !isHome(cwd)) && vacant(filepath.Join(root, cwd)) {
 		m = append(m, bind(cwd, cwd))
 	}
 	// A task writes its results to this directory: see "hpcc task".
-	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !under(m, d) && isDir(d) && vacant(filepath.Join(root, d)) {
+	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !rootfs.Visible(m, d) && isDir(d) && vacant(filepath.Join(root, d)) {
 		m = append(m, bind(d, d))
 	}
-	return addUserMounts(m, o)
+	return addUserMounts(m, o, bindOf)
 }
 
-// addUserMounts appends the user's binds and mounts to m.
-func addUserMounts(m []specs.Mount, o Options) ([]specs.Mount, error) {
+// kernelMount returns the mount of a file system that shows the kernel's data of the namespaces of the
+// program.
+func kernelMount(kind, at string) specs.Mount {
+	return specs.Mount{Destination: at, Type: kind, Source: kind, Options: []string{"nosuid", "nodev", "noexec"}}
+}
+
+// ownSysfs returns the mounts at /sys of a program with a network namespace of its own: the host's
+// /sys would show the host's devices.
+func ownSysfs() []specs.Mount {
+	m := []specs.Mount{kernelMount("sysfs", "/sys")}
+	if isDir("/sys/fs/cgroup") {
+		m = append(m, bind("/sys/fs/cgroup", "/sys/fs/cgroup"))
+	}
+	return m
+}
+
+// addUserMounts appends the user's binds and mounts to m, with the binds that of returns.
+func addUserMounts(m []specs.Mount, o Options, of bindFunc) ([]specs.Mount, error) {
 	for _, b := range o.Binds {
-		x, err := parseBind(b)
+		x, err := parseBind(b, of)
 		if err != nil {
 			return nil, err
 		}
 		m = append(m, x)
 	}
 	for _, text := range o.Mounts {
-		x, err := parseMount(text)
+		x, err := parseMount(text, of)
 		if err != nil {
 			return nil, err
 		}
@@ -256,11 +314,13 @@ func addUserMounts(m []specs.Mount, o Options) ([]specs.Mount, error) {
 	return m, nil
 }
 
-// resolverFiles returns mounts of the host's resolver files that exist.
-func resolverFiles() []specs.Mount {
+// resolverFiles returns mounts of the host's resolver files that exist. A run with a host name of its
+// own has another /etc/hosts ([hostFiles]).
+func resolverFiles(name string) []specs.Mount {
 	var m []specs.Mount
+	host, _ := os.Hostname()
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
-		if exists(f) {
+		if exists(f) && (f != "/etc/hosts" || name == "" || name == host) {
 			m = append(m, bind(f, f))
 		}
 	}
@@ -269,17 +329,6 @@ func resolverFiles() []specs.Mount {
 
 func bind(src, dst string) specs.Mount {
 	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"rbind"}}
-}
-
-// under reports whether path is at or below the destination of a mount that binds the host's
-// directory of the same name.
-func under(m []specs.Mount, path string) bool {
-	for _, x := range m {
-		if x.Type == "bind" && x.Source == x.Destination && rootfs.Inside(path, x.Destination) {
-			return true
-		}
-	}
-	return false
 }
 
 func isDir(p string) bool {
@@ -312,7 +361,7 @@ func vacant(p string) bool {
 func workingDir(m []specs.Mount, cwd, image, dir string) string {
 	base := "/"
 	switch {
-	case under(m, cwd):
+	case rootfs.Visible(m, cwd):
 		base = cwd
 	case image != "":
 		base = filepath.Join("/", image)
@@ -323,27 +372,22 @@ func workingDir(m []specs.Mount, cwd, image, dir string) string {
 	return filepath.Join(base, dir)
 }
 
-// hostOnly are the caller's variables that name files of the host and break programs of the
-// image. An env file can still set them.
-var hostOnly = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"}
-
-// environment returns the caller's variables with the image's on top. HOME and TMPDIR are
-// adjusted to exist inside, and HPCC_RUNNING is set. PATH is the caller's if the image sets
-// none.
+// environment returns the variables of [callerEnv] with the image's on top. HOME and TMPDIR are
+// adjusted to exist inside, and HPCC_RUNNING is set. PATH is the standard one if the image sets none.
 func environment(host []string, c ImageConfig, root, home string, m []specs.Mount) []string {
 	var env []string
 	set := func(kv string) { env = setVariable(env, kv) }
 	for _, kv := range host {
 		name, v, _ := strings.Cut(kv, "=")
-		if name == "PATH" || name == "HOME" || name == "HPCC_RUNNING" || name == ladderVar || contains(hostOnly, name) {
+		if name == "PATH" || name == "HOME" || name == "HPCC_RUNNING" || name == ladderVar {
 			continue
 		}
-		if name == "TMPDIR" && !under(m, filepath.Clean(v)) {
+		if name == "TMPDIR" && !rootfs.Visible(m, filepath.Clean(v)) {
 			continue
 		}
 		env = append(env, kv)
 	}
-	set("PATH=" + callerPath(host))
+	set("PATH=" + StandardPath)
 	if home == "" {
 		home = accounts.ImageHome(root, c.User)
 	}
@@ -367,30 +411,6 @@ func setVariable(env []string, kv string) []string {
 		}
 	}
 	return append(env, kv)
-}
-
-// callerPath returns the caller's PATH, with /bin appended unless it is listed, as ch-run
-// does, or [StandardPath] if it is unset.
-func callerPath(host []string) string {
-	p := envfile.Lookup(host, "PATH")
-	switch {
-	case p == "":
-		return StandardPath
-	case contains(strings.Split(p, ":"), "/bin"):
-		return p
-	}
-	return p + ":/bin"
-}
-
-// only returns the variables with these names.
-func only(env []string, names ...string) []string {
-	var out []string
-	for _, e := range env {
-		if name, _, _ := strings.Cut(e, "="); contains(names, name) {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 func contains(list []string, s string) bool {

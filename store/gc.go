@@ -28,6 +28,10 @@ type GCOptions struct {
 	Age    time.Duration // since the last use; 0: a week; negative: remove immediately
 	DryRun bool
 
+	// Keep returns the digests of images to keep even if no name refers to them, unless it is nil.
+	// GC calls it after it has read the names. If it returns an error, GC removes no blobs and no trees.
+	Keep func(context.Context) ([]string, error)
+
 	Progress func(files int64) // gets the number of files examined, unless nil; calls do not overlap
 }
 
@@ -75,7 +79,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 		}
 	}
 	if len(g.unknown) > 0 {
-		return g.rep, fmt.Errorf("collecting garbage in %s: no blob and no tree was removed, because these names cannot be resolved: %w", s.dir, errors.Join(g.unknown...))
+		return g.rep, fmt.Errorf("collecting garbage in %s: no blob and no tree was removed, because these images or jobs cannot be read: %w", s.dir, errors.Join(g.unknown...))
 	}
 	return g.rep, nil
 }
@@ -84,9 +88,9 @@ type collector struct {
 	s       *Store
 	o       GCOptions
 	before  time.Time
-	live    map[string]bool // hex digests that a name or a record references
-	named   map[string]bool // hex digests that a name references
-	unknown []error         // errors of names whose blobs are unknown
+	live    map[string]bool // hex digests that a name, a kept image or a record references
+	named   map[string]bool // hex digests that a name or a kept image references
+	unknown []error         // errors of names, kept images and jobs whose blobs are unknown
 	rep     GCReport
 	freed   disk.Freed
 	kept    disk.Freed
@@ -150,8 +154,8 @@ func (g *collector) temps(context.Context) error {
 	return nil
 }
 
-// mark records every blob that a name references, and the names that cannot be resolved.
-func (g *collector) mark(context.Context) error {
+// mark records every blob that a name or a kept image references, and those that cannot be resolved.
+func (g *collector) mark(ctx context.Context) error {
 	refs, problems := g.s.refs()
 	names := slices.Collect(maps.Keys(refs))
 	blobs, errs := make([][]v1.Descriptor, len(names)), make([]error, len(names))
@@ -168,7 +172,39 @@ func (g *collector) mark(context.Context) error {
 	for _, n := range slices.Sorted(maps.Keys(problems)) {
 		g.unknown = append(g.unknown, problems[n])
 	}
+	if g.o.Keep == nil {
+		return nil
+	}
+	kept, err := g.o.Keep(ctx)
+	for _, digest := range kept {
+		g.markKept(digest)
+	}
+	if err != nil {
+		g.unknown = append(g.unknown, err)
+	}
 	return nil
+}
+
+// markKept records the blobs of an image to keep.
+func (g *collector) markKept(digest string) {
+	h, err := v1.NewHash(digest)
+	if err != nil || g.named[h.Hex] {
+		return
+	}
+	d, err := g.s.manifest(h)
+	if errors.Is(err, fs.ErrNotExist) { // the image is gone
+		return
+	}
+	blobs := []v1.Descriptor{}
+	if err == nil {
+		blobs, err = g.s.closure(d)
+	}
+	if err != nil {
+		g.unknown = append(g.unknown, fmt.Errorf("image %s: %w", digest, err))
+	}
+	for _, x := range blobs {
+		g.live[x.Digest.Hex], g.named[x.Digest.Hex] = true, true
+	}
 }
 
 var digestText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`sha256:[0-9a-f]{64}`) })

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/store/disk"
+	"hpcc/store/ready"
 	"hpcc/store/seal"
 )
 
@@ -306,8 +307,13 @@ func (e *DamagedRefError) Error() string {
 
 func (e *DamagedRefError) Unwrap() error { return e.Err }
 
-// byDigest finds a manifest by a digest prefix among the named images.
+// byDigest finds a manifest by its digest, or by a prefix of it among the named images.
 func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
+	if h := (v1.Hash{Algorithm: "sha256", Hex: head}); checkHash(h) == nil {
+		if d, err := s.manifest(h); !errors.Is(err, fs.ErrNotExist) && (err != nil || s.complete(d)) {
+			return d, err
+		}
+	}
 	refs, problems := s.refs()
 	for _, r := range refs {
 		if head != "" && strings.HasPrefix(r.Digest.Hex, head) {
@@ -318,6 +324,42 @@ func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 		return v1.Descriptor{}, errors.Join(slices.Collect(maps.Values(problems))...)
 	}
 	return v1.Descriptor{}, &NotFoundError{Name: n, store: s}
+}
+
+// manifest returns the descriptor of a manifest or index that the store has, whether or not a name
+// refers to it. It returns fs.ErrNotExist if the store does not have it.
+func (s *Store) manifest(h v1.Hash) (v1.Descriptor, error) {
+	if _, err := os.Stat(s.blob(h)); errors.Is(err, fs.ErrNotExist) {
+		return v1.Descriptor{}, err
+	}
+	b, err := s.readBlob(h)
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	var m struct { // of both kinds
+		MediaType types.MediaType `json:"mediaType"` // optional in OCI images
+		Manifests json.RawMessage `json:"manifests"`
+		Layers    json.RawMessage `json:"layers"`
+	}
+	err = json.Unmarshal(b, &m)
+	d := v1.Descriptor{MediaType: m.MediaType, Size: int64(len(b)), Digest: h}
+	switch {
+	case err != nil || (m.Manifests == nil && m.Layers == nil):
+		return d, fmt.Errorf("%s is not the digest of an image", h)
+	case d.MediaType != "":
+	case m.Manifests != nil:
+		d.MediaType = types.OCIImageIndex
+	default:
+		d.MediaType = types.OCIManifestSchema1
+	}
+	return d, nil
+}
+
+// complete reports whether the store has all blobs of an image. Without a name, GC may have removed
+// some of them.
+func (s *Store) complete(d v1.Descriptor) bool {
+	blobs, err := s.closure(d)
+	return err == nil && !slices.ContainsFunc(blobs, func(b v1.Descriptor) bool { return !s.HasLayer(LayerInfo{Digest: b.Digest, Size: b.Size}) })
 }
 
 // Names lists the names of images, sorted, without reading them.
@@ -457,6 +499,12 @@ func pick(n string, idx *v1.IndexManifest, p *v1.Platform) (v1.Descriptor, error
 // TreeOf returns the directory of an unpacked image. It takes two small reads and a stat, to
 // start runs fast. It returns a [NotFoundError] or [NoTreeError].
 func (s *Store) TreeOf(n string) (string, error) {
+	if hex, ok := ready.Digest(n); ok && strings.Contains(n, "@") {
+		dir := s.path("trees", hex)
+		if _, err := os.Stat(dir); err == nil {
+			return dir, nil
+		}
+	}
 	d, err := s.ref(n)
 	if err != nil {
 		return "", err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 
 	"hpcc/store/ready"
@@ -35,4 +36,16 @@ func FuzzReadyCanonical(f *testing.F) {
 		f.Add(n)
 	}
 	f.Fuzz(func(t *testing.T, name string) { sameCanonical(t, name) })
+}
+
+func TestReadyDigest(t *testing.T) {
+	hex := strings.Repeat("0f", 32)
+	for n, answers := range map[string]bool{
+		"a@sha256:" + hex: true, "lab/a:1@sha256:" + hex: true, "sha256:" + hex: true,
+		hex: false, "a@sha256:" + hex[1:]: false, "a@sha256:" + hex + "0": false, "a@sha256:" + strings.ToUpper(hex): false, "a@sha512:" + hex: false, "a": false, "": false,
+	} {
+		if got, ok := ready.Digest(n); ok != answers || (ok && got != hex) {
+			t.Errorf("ready.Digest(%q) = %q, %v; want %v", n, got, ok, answers)
+		}
+	}
 }

@@ -84,7 +84,7 @@ var refusalRules = []refusalRule{
 	{pushed + `(?:MANIFEST_BLOB_UNKNOWN|BLOB_UNKNOWN|BLOB_UPLOAD_UNKNOWN)`, "{host} lost a layer of this push", "repeat the command"},
 	{pushed + `(?:DIGEST_INVALID|SIZE_INVALID|BLOB_UPLOAD_INVALID)`, "{host} received other data than hpcc sent", `repeat the command; "hpcc gc --verify" checks the store`},
 	{pushed + `(?:NAME_INVALID|TAG_INVALID)`, "{host} does not accept the name {repository}:{tag}", "push under another name; some registries require PROJECT/NAME"},
-	{`^push \w+ (?:415 |4\d\d .*(?:MANIFEST_INVALID|MANIFEST_UNVERIFIED|(?i:media ?type|manifest type)))`, "{host} does not accept the manifest", "an old registry may not know OCI images, indexes or attestations: push one platform, built without --sbom and --provenance, or ask for a newer registry"},
+	{`^push \w+ (?:415 |4\d\d .*(?:MANIFEST_INVALID|MANIFEST_UNVERIFIED|(?i:media ?type|manifest type)))`, "{host} does not accept the manifest", "an old registry may not know OCI images, indexes or attestations: push one platform, built without --provenance, or ask for a newer registry"},
 
 	// Users.
 	{`^\w+ \w+ 40[13] .*(?i:token .*expired|expired .*token)`, "the login for {host} has expired", "{login}"},

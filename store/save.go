@@ -43,17 +43,6 @@ func (s *Store) Save(ctx context.Context, n, file string, also ...string) error 
 // SaveDocker writes an image, for the platform that [Store.Get] chooses, as a docker
 // archive.
 func (s *Store) SaveDocker(n, file string) error {
-	if _, err := s.Get(n, nil); err != nil {
-		return err
-	}
-	if err := NewFile(file, func(f *os.File) error { return s.WriteDocker(n, f) }); err != nil {
-		return fmt.Errorf("saving %s to %s: %w", n, file, err)
-	}
-	return nil
-}
-
-// WriteDocker is SaveDocker for an open file.
-func (s *Store) WriteDocker(n string, w io.Writer) error {
 	img, err := s.Get(n, nil)
 	if err != nil {
 		return err
@@ -63,10 +52,13 @@ func (s *Store) WriteDocker(n string, w io.Writer) error {
 		key = n
 	}
 	tag, err := name.NewTag(key)
-	if err != nil {
-		return err
+	if err == nil {
+		err = NewFile(file, func(f *os.File) error { return tarball.Write(tag, img, f) })
 	}
-	return tarball.Write(tag, img, w)
+	if err != nil {
+		return fmt.Errorf("saving %s to %s: %w", n, file, err)
+	}
+	return nil
 }
 
 // indexJSON returns the layout's index.json, which lists the image under each name.

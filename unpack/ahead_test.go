@@ -107,7 +107,7 @@ func TestDamagedLayers(t *testing.T) {
 		l, err := s.Layer(info)
 		testenv.Check(t, err)
 		to := t.TempDir()
-		_, err = Apply(context.Background(), l, to, &Notes{})
+		_, err = Apply(context.Background(), l, to, &Notes{}, nil)
 		testenv.Check(t, err)
 		if got, err := os.ReadFile(filepath.Join(to, "f")); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s: the file has %d different bytes, %v", mt, len(got), err)
@@ -118,7 +118,7 @@ func TestDamagedLayers(t *testing.T) {
 		packed[len(packed)/2] ^= 1
 		testenv.Check(t, os.Remove(blob))
 		testenv.Check(t, os.WriteFile(blob, packed, 0o644))
-		_, err = Apply(context.Background(), l, t.TempDir(), &Notes{})
+		_, err = Apply(context.Background(), l, t.TempDir(), &Notes{}, nil)
 		if err == nil || !strings.Contains(err.Error(), info.Digest.String()) {
 			t.Errorf("%s: a changed byte gives %v; want a refusal that names the layer", mt, err)
 		}

@@ -21,11 +21,14 @@ import (
 
 // DiffOptions control how changes are recorded. The zero value records times unchanged.
 type DiffOptions struct {
-	Newest time.Time // later modification times, which are the run's own, become Stamp, also in the tree; zero: no limit
-	Stamp  time.Time
-	Skip   []string // paths that are never recorded, including everything below
-	By     *User    // user whose program made the changes; nil: they are copies
-	Notes  *Notes   // notes of the changed tree; nil: it is not in use, and diff opens them
+	// Newest, unless zero, limits modification times: later ones become Stamp, and so do those of
+	// directories, which have the time of unpacking if no layer below describes them.
+	Newest   time.Time
+	Stamp    time.Time
+	SetTimes bool     // the tree gets the same times as the layer
+	Skip     []string // paths that are never recorded, including everything below
+	By       *User    // user whose program made the changes; nil: they are copies
+	Notes    *Notes   // notes of the changed tree; nil: it is not in use, and diff opens them
 	// LeftOut is called for sockets and device nodes, which a layer does not record; may be nil.
 	LeftOut func(path string)
 }
@@ -41,8 +44,8 @@ type User struct{ UID, GID int }
 //
 // An entry is recorded if its type, mode, size, time, link target or content differs. A
 // directory is recorded if it is new, its mode differs, or something below it is recorded.
-// Entries are sorted and described as by [Describe], with times in whole seconds. [Compare]
-// records the same, byte for byte.
+// Entries are sorted and described as by [Describe], with exact times: a later step may compare
+// them. [Compare] records the same, byte for byte.
 func Upper(w io.Writer, lowers []string, upper string, o DiffOptions) (int, error) {
 	return diff(w, lowers, upper, false, o)
 }
@@ -212,6 +215,9 @@ func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.Fi
 	}
 	if len(d.pending) == depth { // nothing below was recorded
 		d.pending = d.pending[:depth-1]
+		if d.o.SetTimes {
+			return SetTime(up, lower.ModTime())
+		}
 	}
 	return nil
 }
@@ -272,18 +278,29 @@ func isOpaque(p string) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
+// SetTime sets the modification time of a file, directory or link.
+func SetTime(path string, when time.Time) error {
+	ts := timespec(when)
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("setting the time of %q: %w", path, err)
+	}
+	return nil
+}
+
 // header describes a file. It returns nil for kinds that are not recorded.
 func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
-	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
+	h := &tar.Header{Name: p, ModTime: fi.ModTime()}
 	d.o.Notes.Describe(h, full, fi)
-	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
+	if !d.o.Newest.IsZero() && (fi.IsDir() || fi.ModTime().After(d.o.Newest)) {
 		h.ModTime = d.o.Stamp
-		if fi.Mode().IsRegular() { // later steps see the same time, whether the layer was created or cached
-			ts := timespec(d.o.Stamp)
-			if err := unix.UtimesNanoAt(unix.AT_FDCWD, full, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-				return nil, fmt.Errorf("setting the time of %q: %w", p, err)
+		if d.o.SetTimes { // later steps see the same time, whether the layer was created or cached
+			if err := SetTime(full, d.o.Stamp); err != nil {
+				return nil, err
 			}
 		}
+	}
+	if h.ModTime.Nanosecond() != 0 {
+		h.Format = tar.FormatPAX
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(full, &st); err != nil {

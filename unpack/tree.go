@@ -49,8 +49,9 @@ type tree struct {
 	content *content
 	// Some links of this tree may have recorded owners.
 	linkOwners bool
-	oldTimes   atomic.Bool // the kernel sets times of files only by path
-	keepTimes  bool        // directories that the layers do not describe keep their times
+	oldTimes   atomic.Bool          // the kernel sets times of files only by path
+	keepTimes  bool                 // directories that the layers do not describe keep their times
+	exact      map[string]time.Time // times that replace those of entries
 	fills      fills
 }
 
@@ -108,6 +109,9 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	}
 	if name == configDir || strings.HasPrefix(name, configDir+"/") {
 		return nil
+	}
+	if m, ok := t.exact[name]; ok {
+		h.ModTime = m
 	}
 	if name == "." {
 		if h.Typeflag == tar.TypeDir {

@@ -314,7 +314,7 @@ func TestUmociAgreesOnChanges(t *testing.T) {
 		complete, changes := diffOf(t, at("empty"), at("old")), diffOf(t, at("old"), at("new"))
 
 		copied(t, at("old"), at("ours"))
-		_, err = Apply(context.Background(), static.NewLayer(changes, types.OCIUncompressedLayer), at("ours"), &Notes{})
+		_, err = Apply(context.Background(), static.NewLayer(changes, types.OCIUncompressedLayer), at("ours"), &Notes{}, nil)
 		testenv.Check(t, err)
 		want := describe(t, at("ours"))
 		changed := describe(t, at("new"))
@@ -334,7 +334,7 @@ func TestUmociAgreesOnChanges(t *testing.T) {
 		umociApply(t, at("mixed"), changes)
 		sameTree(t, "umoci on a tree of hpcc", describe(t, at("mixed")), want)
 
-		_, err = Apply(context.Background(), static.NewLayer(theirs, types.OCIUncompressedLayer), at("old"), &Notes{})
+		_, err = Apply(context.Background(), static.NewLayer(theirs, types.OCIUncompressedLayer), at("old"), &Notes{}, nil)
 		testenv.Check(t, err)
 		sameTree(t, "hpcc with the layer of umoci", describe(t, at("old")), want)
 		if t.Failed() {
@@ -358,7 +358,7 @@ func TestUmociAgreesOnInserts(t *testing.T) {
 		changes, err := io.ReadAll(r)
 		testenv.Check(t, err)
 		umociApply(t, theirs, changes)
-		_, err = Apply(context.Background(), static.NewLayer(changes, types.OCIUncompressedLayer), at("tree"), &Notes{})
+		_, err = Apply(context.Background(), static.NewLayer(changes, types.OCIUncompressedLayer), at("tree"), &Notes{}, nil)
 		testenv.Check(t, err)
 		got := describe(t, at("tree"))
 		sameTree(t, fmt.Sprintf("opaque %v", opaque), got, describe(t, theirs))
@@ -405,7 +405,7 @@ func TestUmociDiffers(t *testing.T) {
 			if who == "umoci" {
 				umociApply(t, root, b.Bytes())
 			} else {
-				_, err := Apply(context.Background(), static.NewLayer(b.Bytes(), types.OCIUncompressedLayer), root, NewNotes(root))
+				_, err := Apply(context.Background(), static.NewLayer(b.Bytes(), types.OCIUncompressedLayer), root, NewNotes(root), nil)
 				testenv.Check(t, err)
 			}
 			if who == "umoci" && strings.HasPrefix(c.header.Name, configDir) { // describe leaves it out

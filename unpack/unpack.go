@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -214,14 +215,15 @@ func putConfig(dir string, config []byte) error {
 }
 
 // Apply applies one more layer to the tree in dir and to the notes, which the caller saves.
-// If it fails, the tree is undefined.
-func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes) (Report, error) {
+// times, which may be nil, replaces the times of entries, by path. If Apply fails, the tree is
+// undefined.
+func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes, times map[string]time.Time) (Report, error) {
 	t, err := openTree(dir, notes)
 	if err != nil {
 		return Report{}, err
 	}
 	defer t.close()
-	t.keepTimes = true
+	t.keepTimes, t.exact = true, times
 	if err := t.layers(ctx, []v1.Layer{l}, func(int, int64) {}); err != nil {
 		return Report{}, err
 	}

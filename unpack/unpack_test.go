@@ -183,12 +183,12 @@ func TestApply(t *testing.T) {
 	for _, d := range []string{"d/e", "d"} {
 		testenv.Check(t, os.Chmod(filepath.Join(dir, d), 0o500))
 	}
-	_, err = Apply(context.Background(), layerOf(t, "f .wh.d", "f .wh..hpcc", "f b 2"), dir, &Notes{})
+	_, err = Apply(context.Background(), layerOf(t, "f .wh.d", "f .wh..hpcc", "f b 2"), dir, &Notes{}, nil)
 	testenv.Check(t, err)
 	if got := listing(t, dir); got != "f a 1\nf b 2" {
 		t.Errorf("the tree is\n%s", got)
 	}
-	_, err = Apply(context.Background(), layerOf(t, "f .wh..wh..opq", "f c 3", "f .hpcc/image.json {}"), dir, &Notes{})
+	_, err = Apply(context.Background(), layerOf(t, "f .wh..wh..opq", "f c 3", "f .hpcc/image.json {}"), dir, &Notes{}, nil)
 	testenv.Check(t, err)
 	if got := listing(t, dir); got != "f c 3" {
 		t.Errorf("the tree is\n%s", got)
@@ -307,7 +307,7 @@ func TestCompareRoundTrip(t *testing.T) {
 	if n != 10 {
 		t.Errorf("%d entries; want 10", n)
 	}
-	_, err = Apply(context.Background(), static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer), lower, &Notes{})
+	_, err = Apply(context.Background(), static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer), lower, &Notes{}, nil)
 	testenv.Check(t, err)
 	if got, want := listing(t, lower), listing(t, upper); got != want {
 		t.Errorf("applied:\n%s\nwant:\n%s", got, want)
@@ -338,7 +338,7 @@ func FuzzLayer(f *testing.F) {
 		testenv.Check(t, os.WriteFile(filepath.Join(top, "secret"), []byte("kept"), 0o644))
 		dir := filepath.Join(top, "x", "tree")
 		testenv.Check(t, os.MkdirAll(dir, 0o755))
-		_, _ = Apply(context.Background(), static.NewLayer(data, types.OCIUncompressedLayer), dir, &Notes{})
+		_, _ = Apply(context.Background(), static.NewLayer(data, types.OCIUncompressedLayer), dir, &Notes{}, nil)
 		if names, _ := os.ReadDir(top); len(names) != 2 {
 			t.Errorf("outside the tree: %v", names)
 		}
@@ -409,7 +409,7 @@ func TestApplyKeepsTimes(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "tree")
 	_, err := Image(context.Background(), imageOf(t, layerOf(t, "d d", "d d/s", "f d/s/x 1", "d gone", "d link", "l l d/s")), root, Options{})
 	testenv.Check(t, err)
-	_, err = Apply(context.Background(), layerOf(t, "f d/s/y 2", "f l/z 3", "f d/.wh.none", "f .wh.gone", "f gone/new 4"), root, &Notes{})
+	_, err = Apply(context.Background(), layerOf(t, "f d/s/y 2", "f l/z 3", "f d/.wh.none", "f .wh.gone", "f gone/new 4"), root, &Notes{}, nil)
 	testenv.Check(t, err)
 	for name, kept := range map[string]bool{"d": true, "d/s": true, "gone": false} {
 		fi, err := os.Stat(filepath.Join(root, name))

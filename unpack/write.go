@@ -28,8 +28,11 @@ type LayerWriter struct {
 	DirMode int64
 	// OwnAll gives Owner to the members of an archive as well.
 	OwnAll bool
-	// Newest limits the modification times of entries; zero: no limit.
+	// Newest limits the modification times of entries; zero: no limit. With a limit, all
+	// directories above entries have the time of the layer.
 	Newest time.Time
+	// Times are the exact times of entries. The layer has them in whole seconds, rounded down.
+	Times map[string]time.Time
 
 	tw      *tar.Writer
 	tree    string
@@ -50,9 +53,9 @@ type layerEntry struct {
 }
 
 // NewLayerWriter starts a layer for the tree in a directory, with its notes. stamp is the
-// modification time of directories above entries, which change because of the new entries.
+// modification time of new directories above entries, and of those in which entries are.
 func NewLayerWriter(w io.Writer, tree string, notes *Notes, stamp time.Time) *LayerWriter {
-	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, entries: map[string]layerEntry{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
+	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, Times: map[string]time.Time{}, entries: map[string]layerEntry{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
 // Close ends the layer and returns the number of entries.
@@ -135,7 +138,7 @@ func (w *LayerWriter) dir(p string) (string, error) {
 	if err == nil && kind != fs.ModeDir {
 		return "", fmt.Errorf("/%s is a file in the image, not a directory", at)
 	}
-	if err := w.recordDirs(at); err != nil {
+	if err := w.recordDirs(at, true); err != nil {
 		return "", err
 	}
 	w.dirs[p] = at
@@ -143,8 +146,8 @@ func (w *LayerWriter) dir(p string) (string, error) {
 }
 
 // recordDirs records the directories down to and including p that the layer does not have yet.
-// Directories of the tree keep their mode and owner.
-func (w *LayerWriter) recordDirs(p string) error {
+// Directories of the tree keep their mode and owner and, unless changed is set for p, their time.
+func (w *LayerWriter) recordDirs(p string, changed bool) error {
 	m, ok := w.entries[p]
 	switch {
 	case p == "." || (ok && m.kind == fs.ModeDir):
@@ -152,17 +155,19 @@ func (w *LayerWriter) recordDirs(p string) error {
 	case ok:
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	}
-	if err := w.recordDirs(path.Dir(p)); err != nil {
+	full := filepath.Join(w.tree, p)
+	fi, err := os.Lstat(full)
+	if err := w.recordDirs(path.Dir(p), err != nil); err != nil {
 		return err
 	}
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: w.DirMode, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
-	full := filepath.Join(w.tree, p)
-	fi, err := os.Lstat(full)
 	switch {
 	case err == nil && !fi.IsDir():
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	case err == nil:
-		w.notes.Describe(h, full, fi)
+		if w.notes.Describe(h, full, fi); !changed && w.Newest.IsZero() {
+			h.ModTime = fi.ModTime()
+		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -209,7 +214,7 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 			return fmt.Errorf("/%s is a link in the image that does not lead to a directory: a directory cannot be copied onto it", e.Name)
 		}
 		e.Name = at
-		if err := w.recordDirs(path.Dir(at)); err != nil {
+		if err := w.recordDirs(path.Dir(at), true); err != nil {
 			return err
 		}
 	case existing.kind != fs.ModeDir && h.Typeflag == tar.TypeDir:
@@ -233,6 +238,11 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	}
 	if !w.Newest.IsZero() && h.ModTime.After(w.Newest) {
 		h.ModTime = w.Newest
+	}
+	if h.ModTime.Nanosecond() != 0 {
+		w.Times[p], h.ModTime = h.ModTime, h.ModTime.Truncate(time.Second)
+	} else { // of an earlier entry
+		delete(w.Times, p)
 	}
 	w.entries[p] = m
 	if m.kind == fs.ModeSymlink {
@@ -282,7 +292,7 @@ func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	e := tar.Header{Typeflag: h.Typeflag, Name: name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o7777,
-		Uid: h.Uid, Gid: h.Gid, Devmajor: h.Devmajor, Devminor: h.Devminor, ModTime: h.ModTime.Truncate(time.Second)}
+		Uid: h.Uid, Gid: h.Gid, Devmajor: h.Devmajor, Devminor: h.Devminor, ModTime: h.ModTime}
 	if w.OwnAll {
 		e.Uid, e.Gid = w.Owner[0], w.Owner[1]
 	}

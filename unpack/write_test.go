@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -32,7 +35,7 @@ func entryOf(t *testing.T, line string) (*tar.Header, string) {
 func TestLayerWriter(t *testing.T) {
 	base := t.TempDir()
 	if _, err := Apply(context.Background(), layerOf(t, "d usr", "d700 usr/lib", "l lib usr/lib", "l abs /usr/lib", "l up ../../../usr",
-		"l loop loop", "l nowhere gone/away", "f file old", "d dir", "f dir/in x"), base, &Notes{}); err != nil {
+		"l loop loop", "l nowhere gone/away", "f file old", "d dir", "f dir/in x"), base, &Notes{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Check(t, new(Notes).setOwner(base+"/usr/lib", 3, 4))
@@ -108,7 +111,7 @@ func TestLayerWriterShortFile(t *testing.T) {
 // and devices. Hard links refer to members of the same archive.
 func TestLayerWriterArchive(t *testing.T) {
 	base := t.TempDir()
-	_, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{})
+	_, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{}, nil)
 	testenv.Check(t, err)
 	write := func(lines ...string) (string, error) {
 		r, err := layerOf(t, lines...).Uncompressed()
@@ -152,7 +155,7 @@ func FuzzLayerWriterArchive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		archive = summed(archive)
 		base := t.TempDir()
-		_, err := Apply(context.Background(), layerOf(t, "d usr", "l lib usr", "f file x"), base, &Notes{})
+		_, err := Apply(context.Background(), layerOf(t, "d usr", "l lib usr", "f file x"), base, &Notes{}, nil)
 		testenv.Check(t, err)
 		var out bytes.Buffer
 		w := NewLayerWriter(&out, base, &Notes{}, then)
@@ -166,8 +169,41 @@ func FuzzLayerWriterArchive(f *testing.F) {
 				t.Fatalf("name %q", h.Name)
 			}
 		}
-		if _, err := Apply(context.Background(), static.NewLayer(out.Bytes(), types.OCIUncompressedLayer), base, &Notes{}); err != nil {
+		if _, err := Apply(context.Background(), static.NewLayer(out.Bytes(), types.OCIUncompressedLayer), base, &Notes{}, nil); err != nil {
 			t.Fatalf("its layer cannot be applied: %v", err)
 		}
 	})
+}
+
+// TestExactTimes checks that Apply gives files the exact times that a layer has in whole seconds.
+func TestExactTimes(t *testing.T) {
+	late := then.Add(700 * time.Millisecond)
+	var out bytes.Buffer
+	w := NewLayerWriter(&out, t.TempDir(), &Notes{}, late)
+	for _, h := range []*tar.Header{{Typeflag: tar.TypeReg, Name: "d/f"}, {Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "f"}, {Typeflag: tar.TypeDir, Name: "d/e"}} {
+		h.ModTime = late
+		testenv.Check(t, w.Put(h, nil))
+	}
+	again := &tar.Header{Typeflag: tar.TypeReg, Name: "d/again", ModTime: late}
+	testenv.Check(t, w.Put(again, nil))
+	again.ModTime = then
+	testenv.Check(t, w.Put(again, nil))
+	if at, ok := w.Times["d/again"]; ok {
+		t.Errorf("a file written again in a whole second has the time %v", at)
+	}
+	_, err := w.Close()
+	testenv.Check(t, err)
+	for _, c := range []struct {
+		times map[string]time.Time
+		want  time.Time
+	}{{nil, then}, {w.Times, late}} {
+		dir := t.TempDir()
+		_, err := Apply(context.Background(), static.NewLayer(out.Bytes(), types.OCIUncompressedLayer), dir, &Notes{}, c.times)
+		testenv.Check(t, err)
+		for _, name := range []string{"d", "d/f", "d/l", "d/e"} {
+			if fi, err := os.Lstat(filepath.Join(dir, name)); err != nil || !fi.ModTime().Equal(c.want) {
+				t.Errorf("%s has the time %v (%v); want %v", name, fi.ModTime(), err, c.want)
+			}
+		}
+	}
 }

@@ -1,12 +1,9 @@
-// Package attest describes the content of an image: the packages in its tree, as an SPDX
-// document, and in-toto statements in the form in which BuildKit stores them in registries.
+// Package attest publishes what an image was built from: as in-toto statements in the form in
+// which BuildKit stores them in registries, with package URLs of the inputs. It also removes
+// credentials from texts that others may see, such as instructions and messages.
 //
-//	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document ─► Statement ─► Index
-//
-// It runs no program of the image. A tree is hostile input: no link leads out of it, and
-// records are read up to a limit. Files that no package manager installed are not listed.
-// Statements contain no times and no image names, so the same image always has the same
-// documents and the same index. They are not signed.
+// Statements contain no times and no image names, so the same inputs always give the same
+// index. They are not signed.
 package attest
 
 import (
@@ -15,7 +12,9 @@ import (
 	"fmt"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store"
 )
@@ -24,17 +23,16 @@ import (
 const (
 	Provenance   = "https://slsa.dev/provenance/v1"
 	ProvenanceV0 = "https://slsa.dev/provenance/v0.2"
-	SPDX         = "https://spdx.dev/Document"
 )
 
 // A Statement is an attestation of an image.
 type Statement struct {
-	Type      string // Provenance, ProvenanceV0 or SPDX
+	Type      string // such as Provenance
 	Predicate any    // the document, to be encoded as JSON
 }
 
-// encode returns the statement about an image as JSON (in-toto, "Statement").
-func (st Statement) encode(image v1.Hash) ([]byte, error) {
+// Encode returns the statement about an image as JSON (in-toto, "Statement").
+func (st Statement) Encode(image v1.Hash) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // package URLs have "&"
@@ -48,53 +46,51 @@ func (st Statement) encode(image v1.Hash) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// File returns the statement about an image as a file with the name that docker build gives
-// it.
-func (st Statement) File(image v1.Hash) (name string, data []byte, err error) {
-	name = "provenance.json"
-	if st.Type == SPDX {
-		name = "sbom.spdx.json"
+// Index returns an index of the images of one name for several platforms, together with a
+// statement about each. A nil about means no statements.
+func Index(imgs []v1.Image, about []Statement) (v1.ImageIndex, error) {
+	idx := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, img := range imgs {
+		cfg, err := img.ConfigFile()
+		if err != nil {
+			return nil, fmt.Errorf("assembling the index: %w", err)
+		}
+		mt, err := img.MediaType()
+		if err != nil {
+			return nil, fmt.Errorf("assembling the index: %w", err)
+		}
+		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{MediaType: mt, Platform: cfg.Platform()}})
 	}
-	data, err = st.encode(image)
-	return name, data, err
-}
-
-// attestation returns a manifest for an index, with the statements about the image with
-// this digest (BuildKit, "Image attestation storage"). The platform in its configuration
-// is unknown/unknown, so that no runtime selects it.
-func attestation(image v1.Hash, statements []Statement) (v1.Image, error) {
-	img := noLayers()
-	var add []mutate.Addendum
-	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
-	for _, st := range statements {
-		data, err := st.encode(image)
+	for i, st := range about {
+		d, err := imgs[i].Digest()
 		if err != nil {
 			return nil, err
 		}
-		l := store.StatementLayer(st.Type, data)
-		id, err := l.Layer.DiffID()
+		att, err := attestation(d, st)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("writing the attestation of %s: %w", d, err)
 		}
-		cfg.RootFS.DiffIDs = append(cfg.RootFS.DiffIDs, id)
-		add = append(add, l)
+		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: att, Descriptor: store.AttestationDescriptor(d)})
 	}
-	img, err := mutate.Append(img, add...)
-	if err != nil {
-		return nil, err
-	}
-	return mutate.ConfigFile(img, cfg)
+	return idx, nil
 }
 
-// attach adds the statements about an image to an index, after its images.
-func attach(idx v1.ImageIndex, image v1.Image, statements []Statement) (v1.ImageIndex, error) {
-	d, err := image.Digest()
+// attestation returns a manifest for an index, with the statement about the image with this
+// digest (BuildKit, "Image attestation storage"). The platform in its configuration is
+// unknown/unknown, so that no runtime selects it.
+func attestation(image v1.Hash, st Statement) (v1.Image, error) {
+	data, err := st.Encode(image)
 	if err != nil {
 		return nil, err
 	}
-	att, err := attestation(d, statements)
+	layer := store.StatementLayer(st.Type, data)
+	id, err := layer.Layer.DiffID()
 	if err != nil {
-		return nil, fmt.Errorf("writing the attestations of %s: %w", d, err)
+		return nil, err
 	}
-	return mutate.AppendManifests(idx, mutate.IndexAddendum{Add: att, Descriptor: store.AttestationDescriptor(d)}), nil
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.Append(img, layer); err != nil {
+		return nil, err
+	}
+	return mutate.ConfigFile(img, &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{id}}})
 }

@@ -39,8 +39,9 @@ type Directory struct {
 
 	root  *os.Root
 	items []source.Item
-	links bool // not all items are regular files
-	date  time.Time
+	links bool      // not all items are regular files
+	date  time.Time // of all files; zero: their own
+	last  time.Time // of the newest file
 }
 
 // Read lists the files of a directory without those that .dockerignore names, and secrets, which are
@@ -54,8 +55,10 @@ func Read(dir string, secrets ...string) (c *Directory, err error) {
 	case err == nil && !fi.IsDir():
 		return nil, fmt.Errorf("%s: not a directory; name the one with the program", dir)
 	}
-	if c.date, err = source.Date(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
-		return nil, err
+	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
+		if _, c.date, err = source.Date(epoch); err != nil {
+			return nil, err
+		}
 	}
 	d, err := source.Open(dir, "", secrets...)
 	if err != nil {
@@ -86,6 +89,9 @@ func Read(dir string, secrets ...string) (c *Directory, err error) {
 			}
 		}
 		c.items = append(c.items, it)
+		if t := c.time(it); t.After(c.last) {
+			c.last = t
+		}
 	}
 	switch {
 	case len(c.items) == 0:
@@ -104,21 +110,29 @@ func (c *Directory) fail(format string, a ...any) (*Directory, error) {
 	return nil, fmt.Errorf("%s: %w", c.Dir, fmt.Errorf(format, a...))
 }
 
+// time returns the time of a file in an archive.
+func (c *Directory) time(it source.Item) time.Time {
+	if !c.date.IsZero() {
+		return c.date
+	}
+	return it.Time().Truncate(time.Second)
+}
+
 // Close releases the directory.
 func (c *Directory) Close() { c.root.Close() }
 
-// Write writes the files as a tar archive below prefix. Owners, times and umasks of this machine have
-// no effect. Group 0 owns the files, because pods with any user ID run in it. With withDir, the archive
-// has an entry for prefix too.
+// Write writes the files as a tar archive below prefix, with their times or SOURCE_DATE_EPOCH. Owners
+// and umasks of this machine have no effect. Group 0 owns the files, because pods with any user ID run
+// in it. With withDir, the archive has an entry for prefix too.
 func (c *Directory) Write(w io.Writer, prefix string, withDir bool) error {
 	t := tar.NewWriter(w)
 	if withDir {
-		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: prefix + "/", Mode: 0o775, ModTime: c.date}); err != nil {
+		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: prefix + "/", Mode: 0o775, ModTime: c.last}); err != nil {
 			return err
 		}
 	}
 	for _, it := range c.items {
-		h := &tar.Header{Name: path.Join(prefix, it.Rel), ModTime: c.date, Mode: 0o664}
+		h := &tar.Header{Name: path.Join(prefix, it.Rel), ModTime: c.time(it), Mode: 0o664}
 		if it.Mode&0o111 != 0 {
 			h.Mode = 0o775
 		}
@@ -200,7 +214,7 @@ func (c *Directory) Layer(ctx context.Context, s *store.Store, base v1.Image, at
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: c.date}, CreatedBy: "hpcc submit --with-code"}})
+	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: c.last.UTC()}, CreatedBy: "hpcc submit --with-code"}})
 	if err != nil {
 		return nil, fmt.Errorf("adding the layer of %s: %w", c.Dir, err)
 	}

@@ -45,7 +45,7 @@ for n in sh ls cat echo id env pwd touch mkdir true false test grep printf mount
 cp -a bb old; printf 'PATH=/canary/path:$PATH\nexport PATH\n' >old/environment
 cp -a bb img; mkdir img/links img/madness; ln -s /etc img/links/one; ln -s /madness img/etc/madness
 mkdir -p bb/tmp/x; rmdir bb/tmp/x
-printf 'FROM local\nLABEL lab=el\nENTRYPOINT ["echo", "entry"]\nCMD ["cmd"]\n' >ctx/Dockerfile
+printf 'FROM local\nLABEL lab=el\nENV LANG_OF=image\nENTRYPOINT ["echo", "entry"]\nCMD ["cmd"]\n' >ctx/Dockerfile
 printf 'Bootstrap: localimage\nFrom: %s/bb\n%%runscript\necho hello "$@"\n' "$W" >x.def
 hpcc install-fronts fronts apptainer singularity >/dev/null
 hpcc build --build-context local=bb -t facts/oci ctx
@@ -93,7 +93,9 @@ func TestApptainerFacts(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testenv.Check(t, err)
 	env := apptainerFixture(t, dir)
-	expand := strings.NewReplacer("$$", "$", "$UIDNOW", fmt.Sprint(os.Getuid()), "$P", runtime.StandardPath)
+	uts, err := os.Readlink("/proc/self/ns/uts")
+	testenv.Check(t, err)
+	expand := strings.NewReplacer("$$", "$", "$UIDNOW", fmt.Sprint(os.Getuid()), "$UTSNOW", uts, "$P", runtime.StandardPath)
 	refused := 0
 	facts := readFacts(t)
 	for _, f := range facts {

@@ -17,6 +17,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/shellword"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/store"
 )
@@ -149,5 +150,5 @@ func execArgv(sub *dispatch.Submission, t *job.Task, argv []string) error {
 	if err != nil {
 		return fmt.Errorf("reaching the task's node %s: %w", t.Host, err)
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, sub.OutsideJob()))
+	return fmt.Errorf("executing %s: %w", file, inherit.Exec(file, argv, sub.OutsideJob()))
 }

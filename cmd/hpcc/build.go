@@ -77,6 +77,7 @@ func buildFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "no-cache-filter", Usage: "run the steps of stage `STAGE` again"},
 		&cli.StringFlag{Name: "cache-to", Usage: "export cached steps to registry reference `REF`[,mode=min]"},
 	), outputFlags(), attestFlags(), inSection(imageSection,
+		&cli.BoolFlag{Name: "reproducible", Usage: "give the same digest everywhere: clamp times of files"},
 		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd", Value: "gzip"},
 	), inSection(generalSection, plainHTTPFlag(), storeFlag()))
 }
@@ -91,13 +92,13 @@ type buildArgs struct {
 	dryRun, json bool // only list the downloads of an environment
 	dockerfile   bool // build a Dockerfile, on the environment if conda is set
 	image        build.Options
-	conda        *build.CondaOptions // nil without an environment
-	repository   *binder.Repository  // of --repo2docker; nil without it
-	definition   *definition.Recipe  // of a definition file of Apptainer; nil for a Dockerfile
-	lock         string              // file to write
-	entry        bool                // "hpcc entry" becomes the entry point
-	attest       attestations
-	annotations  map[string]string // of the manifest
+	conda        *build.CondaOptions      // nil without an environment
+	repository   *binder.Repository       // of --repo2docker; nil without it
+	definition   *definition.Recipe       // of a definition file of Apptainer; nil for a Dockerfile
+	lock         string                   // file to write
+	entry        bool                     // "hpcc entry" becomes the entry point
+	provenance   *build.ProvenanceOptions // nil: no provenance
+	annotations  map[string]string        // of the manifest
 	outputs      []output
 	iidFile      string
 	metadataFile string
@@ -142,7 +143,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		}
 		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(args, " "))
 	}
-	if a.attest, err = parseAttestations(c); err != nil {
+	if a.provenance, err = parseAttestations(c); err != nil {
 		return nil, err
 	}
 	if a.platforms, err = parsePlatforms(c.String("platform")); err != nil {
@@ -192,7 +193,17 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 	}
 	for _, o := range a.outputs {
 		a.tags = append(a.tags, o.names...)
-		a.image.RewriteTimes = a.image.RewriteTimes || o.rewrite
+		date, given := a.image.Args["SOURCE_DATE_EPOCH"]
+		if !given {
+			date = os.Getenv("SOURCE_DATE_EPOCH")
+		}
+		switch {
+		case o.rewrite == nil:
+		case !*o.rewrite && (a.image.Reproducible || date != ""):
+			return usagef("--output: rewrite-timestamp=false contradicts --reproducible and SOURCE_DATE_EPOCH").hint("leave one of them out")
+		default:
+			a.image.Reproducible = *o.rewrite
+		}
 	}
 	for _, tag := range a.tags {
 		if _, err := store.Canonical(tag); err != nil {
@@ -221,7 +232,7 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 	o = build.Options{
 		Compression: c.String("compression"), Dockerfile: c.String("file"), Target: c.String("target"),
-		NoCache: c.Bool("no-cache"), NoCacheFilter: c.StringSlice("no-cache-filter"), PlainHTTP: c.Bool("plain-http"), Pull: c.Bool("pull"),
+		Reproducible: c.Bool("reproducible"), NoCache: c.Bool("no-cache"), NoCacheFilter: c.StringSlice("no-cache-filter"), PlainHTTP: c.Bool("plain-http"), Pull: c.Bool("pull"),
 	}
 	if len(args) > 0 {
 		o.Context = args[0]
@@ -326,7 +337,7 @@ type builder struct {
 	entries [][]byte    // programs for --entry, one per platform; nil without the flag
 	to      *deployment // nil to keep the image in the store only
 
-	statements [][]attest.Statement // about images; empty without attestations
+	statements []attest.Statement // about images; empty without provenance
 
 	images []v1.Image
 	inputs []*build.Inputs // of images

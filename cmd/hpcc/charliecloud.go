@@ -26,6 +26,7 @@ import (
 	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/store/disk"
+	"hpcc/store/ready"
 	"hpcc/unpack"
 	"hpcc/unpack/squashfs"
 )
@@ -390,7 +391,7 @@ func (a *charliecloudArgs) checkOld(to, out string) error {
 			return usagef("%s exists and is not an image", out).hint("name a new directory")
 		}
 	}
-	if isStoreTree(out) {
+	if ready.InTree(out) {
 		return usagef("%s is an image of the store", out).hint("name a new directory")
 	}
 	return nil
@@ -605,9 +606,6 @@ func chRunImage(image string) string {
 // replaceWithChRun removes the parts of an image's configuration that ch-run ignores, and adds the
 // image's variables to the changes of the environment where --image-env asks for them.
 func (a *runArgs) replaceWithChRun(root string, img *runtime.Image) error {
-	if a.root.write && isStoreTree(root) {
-		return usagef("-w would change %s, which other images share", root).hint("ch-convert IMAGE DIR; ch-run -w DIR; or use -W, which discards the changes")
-	}
 	if len(a.imageEnv) > 0 {
 		vars, err := imageVariables(root, img.Config.Env)
 		if err != nil {
@@ -627,7 +625,7 @@ func imageVariables(root string, config []string) ([]envfile.Change, error) {
 	var out []envfile.Change
 	for _, kv := range config {
 		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
-			c, err := envfile.Exact(name, value)
+			c, err := envfile.Exact(name + "=" + value)
 			if err != nil {
 				return nil, err
 			}
@@ -651,18 +649,4 @@ func imageVariables(root string, config []string) ([]envfile.Change, error) {
 	}
 	defer f.Close()
 	return envfile.Read(f, "/ch/environment", envfile.Options{})
-}
-
-// isStoreTree reports whether a directory is the tree of an image in a store.
-func isStoreTree(dir string) bool {
-	physical, err := filepath.EvalSymlinks(dir)
-	if err != nil || filepath.Base(filepath.Dir(physical)) != "trees" {
-		return false
-	}
-	s, err := store.OpenToRead(filepath.Dir(filepath.Dir(physical)))
-	if err != nil {
-		return false
-	}
-	trees, err := s.Trees()
-	return err == nil && slices.Contains(trees, filepath.Base(physical))
 }

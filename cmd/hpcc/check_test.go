@@ -93,7 +93,7 @@ func TestEntryIsTheSame(t *testing.T) {
 		}
 		run := func(dir string) string {
 			cmd := exec.Command(filepath.Join(dir, "hpcc"), args...)
-			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir()}
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 			cmd.Dir = "/"
 			out, _ := cmd.CombinedOutput()
 			return fmt.Sprintf("%d %s", cmd.ProcessState.ExitCode(), out)

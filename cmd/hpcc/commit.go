@@ -62,9 +62,12 @@ func parseCommit(c *cli.Context) (*commitArgs, error) {
 }
 
 func (a *commitArgs) run(ctx context.Context) error {
-	date, err := source.Date(os.Getenv("SOURCE_DATE_EPOCH"))
-	if err != nil {
-		return err
+	created, newest := time.Now().UTC().Truncate(time.Second), time.Time{}
+	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
+		var err error
+		if created, newest, err = source.Date(epoch); err != nil {
+			return err
+		}
 	}
 	tree, config, err := a.open()
 	if err != nil {
@@ -79,7 +82,7 @@ func (a *commitArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	layer, err := a.changes(ctx, s, base, tree, date)
+	layer, err := a.changes(ctx, s, base, tree, newest)
 	if err != nil {
 		m := &message{err: fmt.Errorf("finding the changes in %q: %w", a.tree, err)}
 		if errors.Is(err, fs.ErrPermission) {
@@ -87,7 +90,7 @@ func (a *commitArgs) run(ctx context.Context) error {
 		}
 		return m.err
 	}
-	img, err := a.image(base, layer, date)
+	img, err := a.image(base, layer, created)
 	if err != nil {
 		return fmt.Errorf("assembling image %q: %w", a.name, err)
 	}
@@ -205,9 +208,9 @@ func isEmpty(tree *os.Root, p string, except []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(except, path.Join(p, name)) })
 }
 
-// changes stores the layer of the differences between the tree and its image. The layer is nil
-// if nothing differs.
-func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image, tree *os.Root, date time.Time) (v1.Layer, error) {
+// changes stores the layer of the differences between the tree and its image, with times of files
+// up to newest; zero: no limit. The layer is nil if nothing differs.
+func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image, tree *os.Root, newest time.Time) (v1.Layer, error) {
 	fresh, err := checkedTree(ctx, s, base)
 	if err != nil {
 		return nil, err
@@ -223,7 +226,7 @@ func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image,
 	}
 	var left []string
 	o := unpack.DiffOptions{
-		Skip: append(mountPoints(tree, freshRoot), path.Dir(unpack.ConfigFile)), Stamp: date,
+		Skip: append(mountPoints(tree, freshRoot), path.Dir(unpack.ConfigFile)), Newest: newest, Stamp: newest,
 		By:      &unpack.User{}, // a file that replaces another keeps its owner; new ones belong to root
 		LeftOut: func(p string) { left = append(left, p) },
 	}
@@ -259,8 +262,8 @@ func shortened(paths []string) string {
 }
 
 // image returns the base with the layer, which may be nil, and with its step in the history.
-func (a *commitArgs) image(base v1.Image, layer v1.Layer, date time.Time) (v1.Image, error) {
-	h := v1.History{Created: v1.Time{Time: date}, CreatedBy: "hpcc commit", Comment: a.message, Author: a.author, EmptyLayer: layer == nil}
+func (a *commitArgs) image(base v1.Image, layer v1.Layer, created time.Time) (v1.Image, error) {
+	h := v1.History{Created: v1.Time{Time: created}, CreatedBy: "hpcc commit", Comment: a.message, Author: a.author, EmptyLayer: layer == nil}
 	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: h})
 	if err != nil {
 		return nil, err

@@ -30,14 +30,13 @@ import (
 // dockerCommand does what docker does and other commands of hpcc do not.
 func dockerCommand() *cli.Command {
 	return &cli.Command{
-		Name: "docker", Hidden: true, Usage: "list images and containers as docker does (started by docker)", ArgsUsage: "OPERATION [ARG...]",
+		Name: "docker", Hidden: true, Usage: "list images and end containers as docker does (started by docker)", ArgsUsage: "OPERATION [ARG...]",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "all", Usage: "accepted: hpcc keeps no hidden images or ended containers"}, &cli.BoolFlag{Name: "quiet", Usage: "print only IDs"},
+			&cli.BoolFlag{Name: "quiet", Usage: "print only IDs"},
 			&cli.BoolFlag{Name: "no-trunc", Usage: "print complete IDs"}, &cli.BoolFlag{Name: "digests", Usage: "print digests"},
 			&cli.StringFlag{Name: "format", Usage: "print with Go template `FORMAT`, or json"}, &cli.StringSliceFlag{Name: "filter", Usage: "print only what matches `NAME=VALUE`"},
-			&cli.BoolFlag{Name: "force", Usage: "do not report what is missing"}, &cli.BoolFlag{Name: "no-prune", Usage: "accepted: hpcc gc deletes data"},
-			&cli.BoolFlag{Name: "volumes", Usage: "accepted: hpcc has no volumes"}, &cli.StringFlag{Name: "signal", Usage: "send signal `NAME`"},
-			&cli.IntFlag{Name: "time", Value: 10, Usage: "wait `SECONDS` before SIGKILL"}, &cli.BoolFlag{Name: "no-stream", Usage: "print once"}, storeFlag(),
+			&cli.BoolFlag{Name: "force", Usage: "do not report what is missing"}, &cli.StringFlag{Name: "signal", Usage: "send signal `NAME`"},
+			&cli.IntFlag{Name: "time", Value: 10, Usage: "wait `SECONDS` before SIGKILL"}, storeFlag(),
 		},
 		Action: action(parseDocker),
 	}
@@ -45,12 +44,12 @@ func dockerCommand() *cli.Command {
 
 // dockerArgs is a command line of "hpcc docker".
 type dockerArgs struct {
-	operation                           string
-	args                                []string
-	quiet, full, digests, force, single bool
-	format, signal, store               string
-	filters                             []string
-	wait                                time.Duration
+	operation                   string
+	args                        []string
+	quiet, full, digests, force bool
+	format, signal, store       string
+	filters                     []string
+	wait                        time.Duration
 }
 
 func parseDocker(c *cli.Context) (*dockerArgs, error) {
@@ -58,22 +57,21 @@ func parseDocker(c *cli.Context) (*dockerArgs, error) {
 		return nil, usagef("docker needs an operation").hint("use docker: hpcc install-fronts DIR")
 	}
 	return &dockerArgs{
-		operation: c.Args().First(), args: c.Args().Tail(), quiet: c.Bool("quiet"), full: c.Bool("no-trunc"), digests: c.Bool("digests"), force: c.Bool("force"), single: c.Bool("no-stream"),
+		operation: c.Args().First(), args: c.Args().Tail(), quiet: c.Bool("quiet"), full: c.Bool("no-trunc"), digests: c.Bool("digests"), force: c.Bool("force"),
 		format: c.String("format"), signal: c.String("signal"), store: c.String("store"), filters: c.StringSlice("filter"), wait: time.Duration(c.Int("time")) * time.Second,
 	}, nil
 }
 
 func (a *dockerArgs) run(ctx context.Context) error {
 	do := map[string]func(*dockerArgs, context.Context) error{
-		"images": (*dockerArgs).images, "inspect": (*dockerArgs).inspect, "rmi": (*dockerArgs).rmi, "save": (*dockerArgs).save, "load": (*dockerArgs).load,
-		"version": (*dockerArgs).version, "info": (*dockerArgs).info,
-		"ps": (*dockerArgs).ps, "stats": (*dockerArgs).stats, "kill": (*dockerArgs).kill, "stop": (*dockerArgs).stop, "rm": (*dockerArgs).rm,
+		"images": (*dockerArgs).images, "inspect": (*dockerArgs).inspect, "rmi": (*dockerArgs).rmi,
+		"version": (*dockerArgs).version, "kill": (*dockerArgs).kill, "stop": (*dockerArgs).stop,
 	}[a.operation]
 	if do == nil {
 		return usagef("%q is not an operation", a.operation)
 	}
-	if (a.operation == "version" || a.operation == "info") && len(a.args) != 1 {
-		return usagef("%s needs the version of docker", a.operation)
+	if a.operation == "version" && len(a.args) != 1 {
+		return usagef("version needs the version of docker")
 	}
 	return do(a, ctx)
 }
@@ -194,31 +192,19 @@ func (a *dockerArgs) images(context.Context) error {
 	if a.digests {
 		t.columns = slices.Insert(t.columns, 2, "Digest")
 	}
-	var ids []string
 	for _, e := range list {
 		repository, tag := repositoryAndTag(e.Name)
 		id := e.Digest.Hex[:12]
 		if a.full {
 			id = e.Digest.String()
 		}
-		ids = append(ids, id)
 		t.rows = append(t.rows, map[string]string{"Repository": repository, "Tag": tag, "ID": id, "Digest": e.Digest.String(), "CreatedSince": since(e.Created), "CreatedAt": e.Created.Local().Format("2006-01-02 15:04:05 -0700 MST"),
 			"Size": strings.ReplaceAll(size(e.Size), " ", ""), "Containers": "N/A", "SharedSize": "N/A", "UniqueSize": "N/A", "VirtualSize": strings.ReplaceAll(size(e.Size), " ", "")})
 	}
 	if a.quiet {
-		return printLines(ids)
+		a.format = "{{.ID}}"
 	}
 	return t.print(os.Stdout, a.format)
-}
-
-// printLines prints lines to standard output.
-func printLines(lines []string) error {
-	for _, l := range lines {
-		if _, err := fmt.Println(l); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // since returns the age of something in docker's words.
@@ -403,41 +389,6 @@ func isStoreName(list []store.Entry, name string) bool {
 	return err == nil && slices.ContainsFunc(list, func(e store.Entry) bool { return e.Name == key })
 }
 
-func (a *dockerArgs) save(context.Context) error {
-	s, err := store.OpenToRead(a.store)
-	if err != nil {
-		return err
-	}
-	name, file := a.args[0], a.args[1]
-	if file == "-" {
-		return s.WriteDocker(name, os.Stdout)
-	}
-	return fullDiskHint(s.SaveDocker(name, file), file)
-}
-
-func (a *dockerArgs) load(ctx context.Context) error {
-	s, err := store.Open(a.store)
-	if err != nil {
-		return err
-	}
-	file, done, err := spool(s, a.args[0])
-	if err != nil {
-		return err
-	}
-	defer done()
-	names, err := loadAny(ctx, s, file, "")
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		repository, tag := repositoryAndTag(n)
-		if _, err := fmt.Printf("Loaded image: %s:%s\n", repository, tag); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (a *dockerArgs) version(context.Context) error {
 	side := map[string]any{"Version": a.args[0], "ApiVersion": "1.47", "MinAPIVersion": "1.24", "GitCommit": version, "GoVersion": goruntime.Version(), "Os": "linux", "Arch": goruntime.GOARCH, "Experimental": false,
 		"Platform": map[string]any{"Name": "hpcc"}, "KernelVersion": kernelRelease()}
@@ -457,150 +408,6 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-func (a *dockerArgs) info(context.Context) error {
-	s, list, err := a.entries()
-	if err != nil {
-		return err
-	}
-	running, err := containers.List()
-	if err != nil {
-		return err
-	}
-	host, _ := os.Hostname()
-	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[goruntime.GOARCH]
-	if machine == "" {
-		machine = goruntime.GOARCH
-	}
-	about := map[string]any{
-		"ID": host, "Name": host, "ServerVersion": a.args[0], "Driver": "hpcc", "OSType": "linux", "Architecture": machine, "KernelVersion": kernelRelease(), "OperatingSystem": "Linux", "NCPU": goruntime.NumCPU(),
-		"MemTotal": totalMemory(), "Images": len(list), "Containers": len(running), "ContainersRunning": len(running), "ContainersPaused": 0, "ContainersStopped": 0, "DockerRootDir": s.Dir(),
-		"SecurityOptions": []any{"name=rootless"}, "CgroupDriver": "none", "CgroupVersion": "", "DefaultRuntime": "hpcc", "Runtimes": map[string]any{"hpcc": map[string]any{}},
-		"ClientInfo": map[string]any{"Version": a.args[0], "Context": "default"}, "IndexServerAddress": "https://index.docker.io/v1/", "Swarm": map[string]any{"LocalNodeState": "inactive"},
-	}
-	if a.format != "" {
-		return printDockerFormat(os.Stdout, a.format, about)
-	}
-	_, err = fmt.Printf("Client: hpcc\n Version:    %s\n\nServer: none, hpcc runs containers itself\n Containers: %d\n Images: %d\n Storage Driver: hpcc\n Security Options:\n  rootless\n Kernel Version: %s\n Architecture: %s\n CPUs: %d\n Docker Root Dir: %s\n",
-		a.args[0], len(running), len(list), kernelRelease(), machine, goruntime.NumCPU(), s.Dir())
-	return err
-}
-
-// totalMemory returns the memory of this machine in bytes.
-func totalMemory() int64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return int64(uint64(info.Totalram) * uint64(info.Unit))
-}
-
-// selected returns the running containers that the filters select.
-func (a *dockerArgs) selected() ([]containers.Container, error) {
-	list, err := containers.List()
-	if err != nil {
-		return nil, err
-	}
-	keep := func(containers.Container) bool { return true }
-	for _, f := range a.filters {
-		name, value, _ := strings.Cut(f, "=")
-		before := keep
-		switch name {
-		case "name":
-			keep = func(c containers.Container) bool {
-				return before(c) && strings.Contains(c.Name, strings.Trim(strings.TrimPrefix(value, "^/"), "^$"))
-			}
-		case "id":
-			keep = func(c containers.Container) bool { return before(c) && strings.HasPrefix(c.ID, value) }
-		case "ancestor":
-			keep = func(c containers.Container) bool { return before(c) && c.Image == value }
-		case "status":
-			keep = func(c containers.Container) bool { return before(c) && value == "running" }
-		default:
-			return nil, usagef("--filter %s: hpcc does not have this filter", f).hint("use name=, id=, ancestor= or status=")
-		}
-	}
-	return slices.DeleteFunc(list, func(c containers.Container) bool { return !keep(c) }), nil
-}
-
-// id returns the ID of a container as it is printed.
-func (a *dockerArgs) id(c containers.Container) string {
-	if a.full {
-		return c.ID
-	}
-	return c.ID[:12]
-}
-
-func (a *dockerArgs) ps(context.Context) error {
-	list, err := a.selected()
-	if err != nil {
-		return err
-	}
-	t := &dockerTable{columns: []string{"ID", "Image", "Command", "RunningFor", "Status", "Ports", "Names"}, titles: map[string]string{"ID": "CONTAINER ID", "RunningFor": "CREATED", "CreatedAt": "CREATED AT"}}
-	var ids []string
-	for _, c := range list {
-		ids = append(ids, a.id(c))
-		command := strings.Join(c.Command, " ")
-		if !a.full && len(command) > 20 {
-			command = command[:19] + "…"
-		}
-		t.rows = append(t.rows, map[string]string{"ID": a.id(c), "Image": c.Image, "Command": fmt.Sprintf("%q", command), "RunningFor": since(c.Started), "CreatedAt": c.Started.Format("2006-01-02 15:04:05 -0700 MST"),
-			"Status": "Up " + strings.TrimSuffix(since(c.Started), " ago"), "State": "running", "Ports": "", "Names": c.Name, "Labels": "", "Mounts": "", "Networks": "host", "Size": "0B"})
-	}
-	if a.quiet {
-		return printLines(ids)
-	}
-	return t.print(os.Stdout, a.format)
-}
-
-// stats prints what containers use, once or each second until they end.
-func (a *dockerArgs) stats(ctx context.Context) error {
-	var list []containers.Container
-	for _, name := range a.args {
-		c, err := containers.Find(name)
-		if err != nil {
-			return err
-		}
-		list = append(list, c)
-	}
-	used := map[string]time.Duration{}
-	last := time.Now()
-	for first := true; ; first = false {
-		if len(a.args) == 0 {
-			var err error
-			if list, err = containers.List(); err != nil {
-				return err
-			}
-		}
-		t := &dockerTable{columns: []string{"ID", "Name", "CPUPerc", "MemUsage", "MemPerc", "PIDs"}, titles: map[string]string{"ID": "CONTAINER ID", "CPUPerc": "CPU %", "MemUsage": "MEM USAGE / LIMIT", "MemPerc": "MEM %"}}
-		now := time.Now()
-		for _, c := range list {
-			u, err := c.Usage()
-			if err != nil {
-				continue // it has ended
-			}
-			cpu := 0.0
-			if !first {
-				cpu = 100 * float64(u.CPU-used[c.ID]) / float64(now.Sub(last))
-			}
-			used[c.ID] = u.CPU
-			t.rows = append(t.rows, map[string]string{"ID": a.id(c), "Container": a.id(c), "Name": c.Name, "CPUPerc": fmt.Sprintf("%.2f%%", cpu), "MemUsage": size(u.Memory) + " / " + size(totalMemory()),
-				"MemPerc": fmt.Sprintf("%.2f%%", 100*float64(u.Memory)/float64(max(totalMemory(), 1))), "PIDs": fmt.Sprint(u.Processes), "NetIO": "--", "BlockIO": "--"})
-		}
-		last = now
-		if len(t.rows) == 0 && len(a.args) > 0 {
-			return nil
-		}
-		if err := t.print(os.Stdout, a.format); err != nil || a.single {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 // eachContainer does something with each container of the command line and prints its name.
 func (a *dockerArgs) eachContainer(do func(c containers.Container) error) error {
 	var all []error
@@ -608,9 +415,6 @@ func (a *dockerArgs) eachContainer(do func(c containers.Container) error) error 
 		c, err := containers.Find(name)
 		if err == nil {
 			err = do(c)
-		}
-		if errors.As(err, new(*containers.NotFoundError)) && a.force {
-			continue
 		}
 		if err != nil {
 			all = append(all, err)
@@ -650,16 +454,6 @@ func (a *dockerArgs) stop(context.Context) error {
 		return err
 	}
 	return a.eachContainer(func(c containers.Container) error { return c.Stop(s, a.wait) })
-}
-
-// rm ends running containers with --force. Others do not exist.
-func (a *dockerArgs) rm(context.Context) error {
-	return a.eachContainer(func(c containers.Container) error {
-		if !a.force {
-			return (&message{err: fmt.Errorf("container %.12s is running", c.ID)}).hint("docker stop it, after which it does not exist any more; or docker rm --force")
-		}
-		return c.Stop(syscall.SIGKILL, 0)
-	})
 }
 
 // dockerRun describes the container of "docker run", which the flags of "hpcc run" do not.

@@ -26,7 +26,7 @@ func examined(t *testing.T, script string, env ...string) (features map[string]p
 	store := filepath.Join(t.TempDir(), "store")
 	testenv.Check(t, os.Mkdir(store, 0o755))
 	cmd := exec.Command("unshare", "-Urm", "sh", "-ec", script+"\nexec hpcc doctor --json")
-	cmd.Env = append(os.Environ(), "S="+store, "HPCC_STORE="+store, "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin")
+	cmd.Env = append(os.Environ(), "S="+store, "HPCC_STORE="+store, "PATH="+bin+":"+os.Getenv("PATH"))
 	cmd.Env = append(cmd.Env, env...)
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words
@@ -117,7 +117,7 @@ func TestDoctorWaitsForNobody(t *testing.T) {
 	store := t.TempDir()
 	begun := time.Now()
 	cmd := exec.Command(filepath.Join(bin, "hpcc"), "doctor", "--store", store, "--registry", host, "--registry", "127.0.0.1:1")
-	cmd.Env = []string{"PATH=" + commands + ":/bin", "HOME=" + t.TempDir(), "HTTPS_PROXY=http://me:secret@proxy:3128"}
+	cmd.Env = []string{"PATH=" + commands + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "HTTPS_PROXY=http://me:secret@proxy:3128"}
 	out, _ := cmd.Output()
 	if d := time.Since(begun); d > 20*time.Second {
 		t.Errorf("the doctor took %v", d)

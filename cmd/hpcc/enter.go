@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"hpcc/job/dispatch"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/store"
 )
@@ -89,12 +89,12 @@ func (a *enterArgs) enter(ctx context.Context) error {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
 	// Use the task's root directory, because the name may refer to another image by now.
-	run := []string{"hpcc", "run", "--no-config", "--env-no-expand", "--set-env0", p.EnvFile(), "--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
+	run := []string{"hpcc", "run", "--no-config", "--unset-env", "*", "--env0", p.EnvFile(), "--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
 	if a.term != "" {
-		run = append(run, "--set-env", "TERM="+a.term)
+		run = append(run, "--env=TERM="+a.term)
 	}
 	run = append(append(run, p.Root(), "--"), argv...)
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec(self, run, env))
+	return fmt.Errorf("executing hpcc again: %w", inherit.Exec(self, run, env))
 }
 
 // execLocal replaces hpcc with a program of this node.
@@ -107,5 +107,5 @@ func execLocal(argv, env []string) error {
 		}
 		return m
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, env))
+	return fmt.Errorf("executing %s: %w", file, inherit.Exec(file, argv, env))
 }

@@ -66,12 +66,12 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	}
 	if m := wrongType().FindStringSubmatch(err.Error()); m != nil {
 		if isDuration(c, m[2]) {
-			return usagef("--%s %s: not a duration (for example 90s, 30m, 168h)", m[2], m[1]).hint("%q shows the flags", name+" --help")
+			return usagef("%s %s: not a duration (for example 90s, 30m, 168h)", dashed(m[2]), m[1]).hint("%q shows the flags", name+" --help")
 		}
-		return usagef("--%s %s: not a whole number", m[2], m[1]).hint("%q shows the flags", name+" --help")
+		return usagef("%s %s: not a whole number", dashed(m[2]), m[1]).hint("%q shows the flags", name+" --help")
 	}
 	if m := wrongValue().FindStringSubmatch(err.Error()); m != nil {
-		return usagef("--%s: %s", m[1], m[2]).hint("%q shows the flags", name+" --help")
+		return usagef("%s: %s", dashed(m[1]), m[2]).hint("%q shows the flags", name+" --help")
 	}
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
 }

@@ -236,7 +236,7 @@ func inNamespaces(t *testing.T, script string, env ...string) string {
 	t.Helper()
 	cmd := exec.Command("unshare", "-Urm", "sh", "-ec", script)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(append(os.Environ(), "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin"), env...)
+	cmd.Env = append(append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "FAULT") {
 		t.Errorf("%v: %s", err, out)

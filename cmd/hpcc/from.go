@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/field"
@@ -85,9 +86,7 @@ func (a *jobArgs) takeManifest(tr *translate.Translation, to *destination) {
 		own.Dir = cmp.Or(own.Dir, m.Pod.Dir)
 		return
 	}
-	if a.job.Env = append(m.Env, a.job.Env...); len(a.job.Env) > 0 {
-		a.set["env"] = true
-	}
+	a.precede(m.Env)
 	m.Env = nil
 	m.Pod.Command = m.Pod.Command && !a.more
 	if !to.Target.Pods() {
@@ -117,21 +116,63 @@ func (a *jobArgs) takeManifest(tr *translate.Translation, to *destination) {
 	own.ServiceAccount, own.Scratch, own.Command = cmp.Or(own.ServiceAccount, m.Pod.ServiceAccount), cmp.Or(own.Scratch, m.Pod.Scratch), own.Command || m.Pod.Command
 }
 
+// precede adds the variables of a manifest to the changes of the environment, before those of flags.
+func (a *jobArgs) precede(vars []string) {
+	var list []envfile.Change
+	var argv []string
+	for _, e := range vars {
+		if c, err := envfile.Exact(e); err == nil { // the reader of manifests has checked it
+			list, argv = append(list, c), append(argv, "--env="+e)
+		}
+	}
+	a.env.list, a.runArgv = append(list, a.env.list...), append(argv, a.runArgv...)
+	a.set["env"] = a.set["env"] || len(vars) > 0
+}
+
+// needsImage refuses flags that have no effect on a script that runs without an image.
+func (a *jobArgs) needsImage() error {
+	for _, f := range runFlags(new(envChanges)) {
+		if name := f.Names()[0]; a.set[name] && name != "no-config" && !job.ChangesEnv("--"+name) {
+			return usagef("--%s needs an image, but the script runs on the host", name).hint("name IMAGE after the flags, or leave out --%s", name)
+		}
+	}
+	return nil
+}
+
 // fit completes a translated job with the flags, and reduces it to what the target supports.
 func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination) (*job.Job, error) {
 	j := tr.Job
 	if a.set["cd"] {
 		j.Run = slices.DeleteFunc(j.Run, func(f string) bool { return strings.HasPrefix(f, "--cd=") })
 	}
+	if j.Image = cmp.Or(flags.Image, j.Image); j.Image != "" && !to.Target.Pods() {
+		// The script exports the variables of directives, and those of the image do not replace them.
+		for _, e := range j.Env {
+			name, _, _ := strings.Cut(e, "=")
+			j.Run = append(j.Run, "--env="+name)
+		}
+		for _, name := range j.ExportedNames() {
+			if _, set := os.LookupEnv(name); set {
+				j.Run = append(j.Run, "--env="+name)
+			}
+		}
+	}
 	j.Run = append(j.Run, flags.Run...)
-	j.Program, j.Store, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, cmp.Or(flags.Image, j.Image), flags.Ray, flags.Measure, flags.Pod
-	j.Artifacts = flags.Artifacts
-	j.OnHost = j.OnHost && j.Image == ""
+	j.Program, j.Store, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Ray, flags.Measure, flags.Pod
+	j.ImageVersion, j.Artifacts, j.Env = flags.ImageVersion, flags.Artifacts, append(j.Env, flags.Env...)
+	if j.OnHost = j.OnHost && j.Image == ""; j.Image == "" {
+		if err := a.needsImage(); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case a.more && j.Script != nil:
 		j.Script.Args = flags.Args
 	case a.more && tr.Dialect.Pods():
 		j.Args = flags.Args
+	}
+	if a.set["gpu"] && to.Target.Pods() && j.GPUs == 0 {
+		return nil, usagef("--gpu cannot be used for pods of %s, and the script requests no GPUs", to.Target).hint("%s", inPods["gpu"])
 	}
 	tr.Fit()
 	if err := printFates(os.Stderr, tr, a.from.report); err != nil {
@@ -210,7 +251,7 @@ func (a *jobArgs) overrule(tr *translate.Translation, flags *job.Job, except ...
 		"time": func() { j.Time = flags.Time }, "queue": func() { j.Queue = flags.Queue }, "account": func() { j.Account = flags.Account },
 		"exclusive": func() { j.Exclusive = flags.Exclusive }, "after": func() { j.After = flags.After },
 		"output": func() { j.Output = flags.Output }, "error": func() { j.Error = flags.Error }, "mail": func() { j.Mail = flags.Mail },
-		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
+		"chdir":  func() { j.Dir = flags.Dir },
 		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry.Times, j.Retry.Endings = flags.Retry.Times, flags.Retry.Endings },
 		"retry-mem": func() { j.Retry.Memory = flags.Retry.Memory }, "retry-time": func() { j.Retry.Time = flags.Retry.Time },
 		"sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive }, "tensorboard": func() { j.Tensorboard = flags.Tensorboard },
@@ -218,7 +259,7 @@ func (a *jobArgs) overrule(tr *translate.Translation, flags *job.Job, except ...
 		if !a.set[name] || slices.Contains(except, name) {
 			continue
 		}
-		if take(); name != "env" && name != "native" && name != "interactive" {
+		if take(); name != "native" && name != "interactive" {
 			tr.Overrule(name)
 		}
 	}

@@ -49,8 +49,8 @@ func (g judge) refusal(script string) string {
 		}
 		defer in.Close()
 	}
-	cmd := exec.Command(g.command(argv[0]), argv[1:]...)
-	cmd.Env = append(os.Environ(), "A=1", "B=1", "y=1") // PBS refuses to export variables that are not set
+	cmd := g.command(argv[0], argv[1:]...)
+	cmd.Env = append(cmd.Env, "A=1", "B=1", "y=1") // PBS refuses to export variables that are not set
 	if in != nil {
 		cmd.Stdin = in
 	}
@@ -60,19 +60,21 @@ func (g judge) refusal(script string) string {
 		return fmt.Sprintf("%s: %v: %s", strings.Join(g.argv, " "), err, out)
 	}
 	if g.remove != "" {
-		if out, err := exec.Command(g.command(g.remove), string(id[1])).CombinedOutput(); err != nil && !strings.Contains(string(out), "in progress") {
+		if out, err := g.command(g.remove, string(id[1])).CombinedOutput(); err != nil && !strings.Contains(string(out), "in progress") {
 			return fmt.Sprintf("%s %s: %v: %s", g.remove, id[1], err, out)
 		}
 	}
 	return ""
 }
 
-// command returns the path of a command of the judge. PBS shares names of commands with Grid Engine.
-func (g judge) command(name string) string {
-	if g.facility == "openpbs" {
-		return filepath.Join(os.Getenv("HPCC_TEST_OPENPBS"), name)
+// command returns a command of the judge.
+func (g judge) command(name string, args ...string) *exec.Cmd {
+	if g.facility != "openpbs" {
+		return testenv.SchedulerCommand(g.facility, name, args...)
 	}
-	return name
+	cmd := exec.Command(filepath.Join(os.Getenv("HPCC_TEST_OPENPBS"), name), args...)
+	cmd.Env = os.Environ()
+	return cmd
 }
 
 // portable returns a script that is translated for a target, without the settings that exist only
@@ -117,10 +119,10 @@ const (
 )
 
 // TestTranslated checks that the batch systems on this machine accept every script of
-// job/dispatch/testdata/translate, translated for them.
+// job/translate/testdata/translate, translated for them.
 func TestTranslated(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../job/dispatch/testdata/translate/*.txtar")
+	files, err := filepath.Glob("../../job/translate/testdata/translate/*.txtar")
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d scripts, %v; want 60", len(files), err)
 	}

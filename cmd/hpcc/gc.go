@@ -25,9 +25,9 @@ import (
 func gcCommand() *cli.Command {
 	return &cli.Command{
 		Name: "gc", Usage: "delete unused data from the store",
-		Description: `Deletes layers, trees and cached steps that no image needs and that were not used within --age.
-Also deletes files that killed processes left behind, and old copies of images on this node (hpcc
-run --stage). Other hpcc processes can keep running.
+		Description: `Deletes layers, trees and cached steps that no image needs and that were not used within --age, but
+not the images of jobs that have not ended. Also deletes files that killed processes left behind,
+and old copies of images on this node (hpcc run --stage). Other hpcc processes can keep running.
 
    hpcc gc --dry-run
    hpcc gc --age 0
@@ -94,7 +94,14 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rep, err := collectGarbage(a.age, a.dryRun, func(o store.GCOptions) (store.GCReport, error) { return s.GC(ctx, o) })
+	rep, err := collectGarbage(a.age, a.dryRun, func(o store.GCOptions) (store.GCReport, error) {
+		o.Keep = func(ctx context.Context) ([]string, error) {
+			digests, warnings, err := dispatch.ActiveImages(ctx, s.Jobs())
+			warn(warnings)
+			return digests, err
+		}
+		return s.GC(ctx, o)
+	})
 	if err != nil {
 		return err
 	}

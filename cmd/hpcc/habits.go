@@ -28,6 +28,8 @@ var (
 		"install": `"hpcc build --conda EXPORT -t NAME" installs packages`, "create": `"hpcc build --conda EXPORT -t NAME" installs packages`,
 		"info": `"hpcc doctor" checks this host`, "dashboard": `"hpcc top JOB" shows what tasks use`,
 	}
+	packagesHabit = `"hpcc save NAME image.tar && syft image.tar" lists the packages of an image`
+	imageHabits   = map[string]string{"sbom": packagesHabit} // of commands that build an image or show one
 	terminalHabit = "leave it out: the program already uses this terminal and standard input"
 	runHabits     = map[string]string{
 		"i": terminalHabit, "it": terminalHabit, "ti": terminalHabit, "interactive": terminalHabit, "tty": terminalHabit,
@@ -38,6 +40,7 @@ var (
 		"nv": "use --gpu", "rocm": "use --gpu", "gpus": "use --gpu", "pwd": "use --cd DIR", "B": "use --bind SRC:DST",
 		"writable": "use --write", "writable-tmpfs": "use --write-fake", "contain": "use --no-home --private-tmp", "containall": "use --no-home --private-tmp --clean-env",
 		"cleanenv": "use --clean-env", "fakeroot": "use --uid 0 --seccomp", "net": "use --network none",
+		"runtime": `"hpcc unpack --bundle IMAGE DIR" writes a bundle for crun, runc and "hpcc oci"`,
 	}
 	submitHabits = map[string]string{
 		"ntasks": "use --tasks N", "ntasks-per-node": "use --tasks-per-node N", "cpus-per-task": "use --cpus N", "partition": "use --queue NAME", "q": "use --queue NAME",
@@ -45,6 +48,7 @@ var (
 		"dependency": "use --after JOB", "d": "use --after JOB", "mail-user": "use --mail ADDRESS", "o": "use --output FILE", "D": "use --chdir DIR",
 		"mem-per-cpu": "use --mem SIZE, which is per node", "l": "use --nodes N, --cpus N, --mem SIZE and --time TIME", "pe": "use --tasks N", "W": "use --time TIME",
 		"constraint": "use --native", "C": "use --native", "reservation": "use --native", "qos": "use --native", "wrap": "write the program after IMAGE: hpcc submit IMAGE -- CMD",
+		"pyxis": `leave it out: hpcc runs IMAGE itself; for the plugin, write "srun --container-image=IMAGE CMD" in a job script and submit that with "hpcc submit --from FILE" or sbatch`,
 	}
 )
 
@@ -114,6 +118,8 @@ func similarFile(err error, args []string) string {
 // habitsOf returns the flags of other tools that users give to a command.
 func habitsOf(command string) []map[string]string {
 	switch command {
+	case "build", "deploy", "inspect":
+		return []map[string]string{imageHabits}
 	case "run":
 		return []map[string]string{runHabits}
 	case "submit", "script":

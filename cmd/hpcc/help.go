@@ -290,15 +290,13 @@ func metavar(f cli.Flag) string {
 	if !found {
 		name = "VALUE"
 	}
-	if g, ok := f.(*cli.GenericFlag); ok {
-		if b, ok := g.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
-			if !found {
-				return ""
-			}
-			return "[=" + name + "]"
-		}
+	switch {
+	case takesValue(f):
+		return " " + name
+	case !found:
+		return ""
 	}
-	return " " + name
+	return "[=" + name + "]"
 }
 
 // flagText returns the usage text of a flag, with its default and the variable that sets it.

@@ -90,7 +90,7 @@ func (a *arena) run(t *testing.T, h hostile, args []string) {
 	// No member of the set needs a file of more than 256 MiB or more than 20 seconds.
 	shell := `ulimit -f 262144; exec strace -f -ff -ttt -y -s 4096 -e trace=file,fcntl -o "$0" timeout 20 "$@"`
 	cmd := exec.Command("sh", append([]string{"-c", shell, filepath.Join(a.log, args[0]), filepath.Join(bin, "hpcc")}, args...)...)
-	cmd.Env = []string{"HOME=" + a.top, "HPCC_STORE=" + a.store, "PATH=/usr/bin:/bin", "GOMEMLIMIT=256MiB"}
+	cmd.Env = []string{"HOME=" + a.top, "HPCC_STORE=" + a.store, "PATH=" + os.Getenv("PATH"), "GOMEMLIMIT=256MiB"}
 	cmd.Dir = a.out
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

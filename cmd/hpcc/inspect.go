@@ -20,14 +20,13 @@ import (
 func inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME|FILE.sif",
-		Description: `Shows the digest, the layers and the configuration of an image, or one of its attestations. Shows
-the objects of a SIF file, the signatures among them, and the configuration of its image.
+		Description: `Shows the digest, the layers and the configuration of an image, or its provenance. Shows the
+objects of a SIF file, the signatures among them, and the configuration of its image.
 
    hpcc inspect sci
-   hpcc inspect --sbom sci | jq -r '.packages[] | .name + " " + .versionInfo'`,
+   hpcc inspect --provenance sci | jq .buildDefinition.resolvedDependencies`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "provenance", Usage: "show the provenance attestation (SLSA)"},
-			&cli.BoolFlag{Name: "sbom", Usage: "show the package list attestation (SPDX)"},
 			platformFlag(), storeFlag(),
 		},
 		Action: action(parseInspect),
@@ -35,10 +34,10 @@ the objects of a SIF file, the signatures among them, and the configuration of i
 }
 
 type inspectArgs struct {
-	name             string
-	provenance, sbom bool // at most one of them
-	platform         *v1.Platform
-	store            string
+	name       string
+	provenance bool
+	platform   *v1.Platform
+	store      string
 }
 
 func parseInspect(c *cli.Context) (*inspectArgs, error) {
@@ -46,10 +45,7 @@ func parseInspect(c *cli.Context) (*inspectArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &inspectArgs{name: names[0], provenance: c.Bool("provenance"), sbom: c.Bool("sbom"), store: c.String("store")}
-	if a.provenance && a.sbom {
-		return nil, usagef("--provenance and --sbom cannot be used together").hint("run hpcc inspect once for each")
-	}
+	a := &inspectArgs{name: names[0], provenance: c.Bool("provenance"), store: c.String("store")}
 	a.platform, err = parsePlatformFlag(c)
 	return a, err
 }
@@ -68,7 +64,7 @@ func (a *inspectArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.provenance || a.sbom {
+	if a.provenance {
 		predicate, err := a.attestation(s)
 		if err != nil {
 			return err
@@ -86,8 +82,8 @@ func (a *inspectArgs) run(ctx context.Context) error {
 // sifFile returns the fields of a SIF file that inspect prints. Its root file system may be one
 // that hpcc cannot read.
 func (a *inspectArgs) sifFile(ctx context.Context) (map[string]any, error) {
-	if a.provenance || a.sbom {
-		return nil, usagef("SIF files have no attestations").hint("leave --provenance and --sbom out")
+	if a.provenance {
+		return nil, usagef("SIF files have no attestations").hint("leave --provenance out")
 	}
 	img, err := sif.Open(a.name)
 	if err != nil {
@@ -132,16 +128,12 @@ func (a *inspectArgs) image(s *store.Store) (map[string]any, error) {
 	return about, nil
 }
 
-// attestation returns the provenance or the SBOM that is attached to the image.
+// attestation returns the provenance that is attached to the image.
 func (a *inspectArgs) attestation(s *store.Store) (any, error) {
-	flag, types := "--sbom", []string{attest.SPDX}
-	if a.provenance {
-		flag, types = "--provenance", []string{attest.Provenance, attest.ProvenanceV0}
-	}
-	predicate, err := s.Attestation(a.name, a.platform, types...)
+	predicate, err := s.Attestation(a.name, a.platform, attest.Provenance, attest.ProvenanceV0)
 	var none *store.NoAttestationError
 	if errors.As(err, &none) {
-		return nil, (&message{err: err}).hint("attach one with \"hpcc build %s\"", flag)
+		return nil, (&message{err: err}).hint("attach one with \"hpcc build --provenance\"")
 	}
 	return predicate, err
 }

@@ -42,18 +42,25 @@ func TestInteractive(t *testing.T) {
 	testenv.Check(t, err)
 	for _, target := range []string{"local", "slurm", "gridengine"} {
 		t.Run(target, func(t *testing.T) {
+			var env []string
 			if target != "local" {
 				needs(t, target)
+				env = testenv.Scheduler(os.Getenv("PATH"), target)
 			}
 			store := filepath.Join(dir, "store-"+target)
+			hpccOut := func(args ...string) string {
+				cmd := hpcc(store, args...)
+				cmd.Env = append(cmd.Env, env...)
+				return outputOf(t, cmd)
+			}
 			const program = `n=0; trap 'n=$((n+1)); echo "interrupt $n"' INT; echo "size $(stty size)"; read -r line; echo "read <$line>"; stty -echo
 sleep 30 & wait $!; [ $n = 1 ] || exit 9; read -r line; echo "size $(stty size)"; exit 7`
-			s := startHpcc(t, store, "submit", "--to", target, "--interactive", "--name", "sit", root, "--", "sh", "-c", program)
+			s := startHpcc(t, store, env, "submit", "--to", target, "--interactive", "--name", "sit", root, "--", "sh", "-c", program)
 			s.expect(`size 24 91\s`)
 			s.typeText("hello\n")
 			s.expect(`read <hello>`)
 			time.Sleep(time.Second) // until sleep runs
-			if out := hpccOut(t, store, "status", "sit-"); !strings.Contains(out, " running ") {
+			if out := hpccOut("status", "sit-"); !strings.Contains(out, " running ") {
 				t.Errorf("status of the running job: %s", out)
 			}
 			s.typeText("\x03")
@@ -65,19 +72,19 @@ sleep 30 & wait $!; [ $n = 1 ] || exit 9; read -r line; echo "size $(stty size)"
 			if status := s.end(); status != 7 {
 				t.Errorf("status %d; want the program's, 7", status)
 			}
-			out := hpccOut(t, store, "status", "sit-")
+			out := hpccOut("status", "sit-")
 			if !regexp.MustCompile(`sit-\S+ +`+target+` +failed +1 +0 +1 +0 +0`).MatchString(out) || !strings.Contains(out, ": status 7") {
 				t.Errorf("status of the ended job: %s", out)
 			}
 
 			// Cancel the job from another process.
-			s = startHpcc(t, store, "submit", "--to", target, "--interactive", "--name", "hang", root, "--", "sh", "-c", "echo ready; sleep 300")
+			s = startHpcc(t, store, env, "submit", "--to", target, "--interactive", "--name", "hang", root, "--", "sh", "-c", "echo ready; sleep 300")
 			s.expect("ready")
-			hpccOut(t, store, "cancel", "hang-")
+			hpccOut("cancel", "hang-")
 			if status := s.end(); status == 0 {
 				t.Error("a job that was cancelled ended with status 0")
 			}
-			if out := hpccOut(t, store, "status", "hang-"); !strings.Contains(out, " cancelled ") {
+			if out := hpccOut("status", "hang-"); !strings.Contains(out, " cancelled ") {
 				t.Errorf("status of the cancelled job: %s", out)
 			}
 		})
@@ -87,11 +94,15 @@ sleep 30 & wait $!; [ $n = 1 ] || exit 9; read -r line; echo "size $(stty size)"
 // hpccOut runs hpcc and returns its output.
 func hpccOut(t *testing.T, store string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
-	cmd.Env = append(os.Environ(), "HPCC_STORE="+store)
+	return outputOf(t, hpcc(store, args...))
+}
+
+// outputOf runs a command and returns its output.
+func outputOf(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("hpcc %s: %v: %s", args, err, out)
+		t.Fatalf("%s: %v: %s", cmd.Args, err, out)
 	}
 	return string(out)
 }
@@ -106,12 +117,12 @@ type terminalUser struct {
 	closed chan struct{}
 }
 
-// startHpcc starts hpcc on a new terminal.
-func startHpcc(t *testing.T, store string, args ...string) *terminalUser {
+// startHpcc starts hpcc, with the variables env as well, on a new terminal.
+func startHpcc(t *testing.T, store string, env []string, args ...string) *terminalUser {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "hpcc"), args...)
+	cmd := hpcc(store, args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "HPCC_STORE="+store, "TERM=xterm")
+	cmd.Env = append(append(cmd.Env, env...), "TERM=xterm")
 	return startOnTerminal(t, cmd)
 }
 

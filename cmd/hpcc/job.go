@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
@@ -44,7 +44,6 @@ func jobFlags() []cli.Flag {
 		&cli.StringFlag{Name: "time", Usage: "limit the run time to `TIME`: 90m, 1h30m or 1-12:00:00"},
 		&cli.StringFlag{Name: "queue", Aliases: []string{"p"}, Usage: "use queue or partition `QUEUE`"},
 		&cli.StringFlag{Name: "output", Usage: "write output to `FILE`; {name}, {job} and {task} expand"},
-		&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `NAME=VALUE`; NAME alone copies it"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run the program on a node with this terminal"},
 		&cli.BoolFlag{Name: "measure", Usage: "record the resource usage of each task"},
 	}, inSection(arraySection,
@@ -67,20 +66,24 @@ func jobFlags() []cli.Flag {
 	), inSection(programSection,
 		&cli.BoolFlag{Name: "ray", Usage: "run the program as the driver of a Ray cluster on all nodes"},
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
-		pluginFlag(),
 	), podFlags(), argoFlags(), runFlags(&envChanges{deferred: true}), inSection(generalSection, storeFlag()), []cli.Flag{
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
 		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for another hpcc"},
 	})
 }
 
-// A flagSet holds the names of the flags that the command line or the environment sets.
+// A flagSet holds the first names of the flags that the command line sets. Flags that only a variable
+// sets may be meant for other commands.
 type flagSet map[string]bool
 
 func parseFlagSet(c *cli.Context) flagSet {
-	set := flagSet{}
-	for _, name := range c.LocalFlagNames() { // IsSet would scan all flags for each name
-		set[name] = true
+	line, command := *c, *c.Command
+	command.Flags, line.Command = nil, &command // through which LocalFlagNames finds the variables
+	given, set := line.LocalFlagNames(), flagSet{}
+	for _, f := range c.Command.Flags {
+		if slices.ContainsFunc(f.Names(), func(name string) bool { return slices.Contains(given, name) }) {
+			set[f.Names()[0]] = true
+		}
 	}
 	return set
 }
@@ -101,26 +104,30 @@ type jobArgs struct {
 	set           flagSet
 	store         string
 	at            siteChoice
-	podsElsewhere bool     // another target of the same command may run pods, so its flags are allowed
 	received      bool     // hpcc on another machine sends the job on standard input
 	image         string   // as given; "" without an image
 	more          bool     // the image is followed by arguments
 	chdir         string   // as given
+	dryRun        bool     // --dry-run or --explain: stop before anything leaves this machine
 	job           job.Job  // without paths, image and program, which resolve fills in
 	runArgv       []string // the flags of "hpcc run" for the script, with bind paths as given
 	inPod         podArgs
 	argo          argoArgs
-	plugin        bool        // --pyxis
-	env           *envChanges // of the program, for --pyxis
+	env           *envChanges // of the program
+	known         *sources    // of the settings of the job, for --explain; nil without it
 	from          fromArgs
+	targetChoices []siteChoice // the targets of a command line with several, whose flags are allowed
 }
 
 func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
-	env := parseEnvChanges(c)
-	a := &jobArgs{verb: c.Command.Name, at: at, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
-		runArgv: parseRunArgv(c, env), from: parseFrom(c), plugin: c.Bool("pyxis"), env: env}
-	var err error
-	if a.inPod, err = parsePod(c, env); err != nil {
+	env := *envOf(c) // a manifest adds its own
+	a := &jobArgs{verb: c.Command.Name, at: at, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"), dryRun: c.Bool("dry-run") || c.Bool("explain"),
+		runArgv: append(env.forJob(), parseGiven(c, runFlags(new(envChanges)))...), from: parseFrom(c), env: &env}
+	err := parseRunCheck(c)
+	if err != nil {
+		return nil, err
+	}
+	if a.inPod, err = parsePod(c, &env); err != nil {
 		return nil, err
 	}
 	if a.argo, err = parseArgo(c); err != nil {
@@ -154,6 +161,18 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	}
 	if j.Warning.Signal != "" && j.Time == 0 && !a.set["from"] {
 		return nil, usagef("--signal needs --time").hint("add the time limit that the signal warns of: --time 2h")
+	}
+	if j.Time > 0 && j.Warning.Lead >= j.Time {
+		return nil, usagef("--signal %s: the warning comes before the job starts, because --time is %s", c.String("signal"), c.String("time")).hint("give a time that is shorter than --time: --signal %s@%ds", j.Warning.Signal, max(1, int(j.Time.Seconds()/10)))
+	}
+	if j.Tasks > 0 && j.Nodes > j.Tasks {
+		return nil, usagef("--nodes %d with --tasks %d: some nodes would have no process", j.Nodes, j.Tasks).hint("leave --nodes out, or request more tasks")
+	}
+	if j.Interactive && (j.Output != "" || j.Error != "") {
+		return nil, usagef("an interactive job writes to the terminal, not to --output or --error").hint("leave them out, or let the program write the file")
+	}
+	if a.set["gpu-type"] && j.GPUs == 0 && !a.set["from"] {
+		return nil, usagef("--gpu-type needs --gpus").hint("add the number of GPUs: --gpus 1")
 	}
 	if err := j.CheckGrowth(); err != nil && !a.set["from"] { // the script may have the request
 		return nil, usagef("%w", err)
@@ -206,6 +225,10 @@ func checkPlaceholders(argv []string, j *job.Job) error {
 	return nil
 }
 
+// nodeSettings are variables that configure hpcc itself on the nodes of a job. Not all schedulers
+// pass on the caller's variables.
+var nodeSettings = []string{"HPCC_PACK_LEASE", "HPCC_RAY_WAIT", "HPCC_RAY_INTERFACE"}
+
 // parseJobFlags reads the flags that every target supports.
 func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	j := &job.Job{
@@ -214,15 +237,22 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Native: c.StringSlice("native"),
 		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"),
 	}
-	for _, name := range []string{"nodes", "tasks", "tasks-per-node", "cpus"} {
-		if c.IsSet(name) && c.Int(name) < 1 {
+	for _, name := range nodeSettings {
+		if v, ok := os.LookupEnv(name); ok {
+			j.Env = append(j.Env, name+"="+v)
+		}
+	}
+	for name, least := range map[string]int{"nodes": 1, "tasks": 1, "tasks-per-node": 1, "cpus": 1, "gpus": 0, "retry": 0} {
+		if c.IsSet(name) && c.Int(name) < least {
 			return nil, usagef("--%s %d: not a positive number", name, c.Int(name))
 		}
 	}
-	var err error
-	if j.Env, err = jobEnv(c.StringSlice("env")); err != nil {
-		return nil, err
+	for _, file := range []string{j.Output, j.Error} {
+		if p := schedulerPattern().FindString(file); p != "" {
+			return nil, usagef("output file %q: only some schedulers expand %s", file, p).hint("{name}, {job} and {task} expand everywhere")
+		}
 	}
+	var err error
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
 		return nil, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
@@ -252,6 +282,9 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	}
 	return j, nil
 }
+
+// schedulerPattern matches what some schedulers expand in the name of an output file.
+var schedulerPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[0-9]*[A-Za-z%]|\$[A-Za-z_]+`) })
 
 // packFlag is the flag --pack or --pack=keep.
 type packFlag struct{ pack, keep bool }
@@ -300,32 +333,15 @@ func parseParams(c *cli.Context, j *job.Job) error {
 	return err
 }
 
-// parseEnvChanges returns the changes of the environment that the flags of a command make.
-func parseEnvChanges(c *cli.Context) *envChanges {
-	for _, f := range c.Command.Flags {
-		if g, ok := f.(*cli.GenericFlag); ok {
-			if e, ok := g.Value.(*envFlag); ok {
-				return e.e
-			}
-		}
-	}
-	return &envChanges{}
-}
-
-// parseRunArgv returns the flags of "hpcc run" that the job script passes on.
-func parseRunArgv(c *cli.Context, env *envChanges) []string {
-	return parseGiven(c, env, runFlags(new(envChanges)))
-}
-
-// parseGiven returns the given ones of some flags, and the changes of the environment, as arguments.
-func parseGiven(c *cli.Context, env *envChanges, flags []cli.Flag) []string {
-	argv := slices.Clone(env.argv)
+// parseGiven returns the given ones of some flags as arguments, except those that change the
+// environment.
+func parseGiven(c *cli.Context, flags []cli.Flag) (argv []string) {
 	for _, f := range flags {
 		name := f.Names()[0]
 		if !c.IsSet(name) {
 			continue
 		}
-		switch f := f.(type) {
+		switch f.(type) {
 		case *cli.BoolFlag:
 			switch {
 			case c.Bool(name):
@@ -342,8 +358,14 @@ func parseGiven(c *cli.Context, env *envChanges, flags []cli.Flag) []string {
 				argv = append(argv, "--"+name+"="+v)
 			}
 		case *cli.GenericFlag:
-			if size, ok := c.Generic(name).(*sizeFlag); ok && f.Value != nil {
-				argv = append(argv, "--"+name+"="+size.size)
+			switch v := c.Generic(name).(type) {
+			case *sizeFlag:
+				argv = append(argv, "--"+name+"="+cmp.Or(v.size, "false"))
+			case *switchFlag:
+				argv = append(argv, "--"+name)
+				if !v.isOn() {
+					argv[len(argv)-1] += "=false"
+				}
 			}
 		}
 	}
@@ -355,6 +377,8 @@ type destination struct {
 	dispatch.Cluster
 	site   *dispatch.Site // empty if the job has no site
 	remote *siteInfo      // of a remote site; nil for a local one
+
+	imageFollows bool // in a dry run: hpcc on another machine has the image, and would send it
 }
 
 // resolve finds the destination of the job and completes the job for it.
@@ -370,6 +394,10 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 		return nil, nil, err
 	}
 	j := &a.job
+	if !a.set["name"] { // parseJob took it from the program
+		a.known.note("hpcc", &job.Job{Name: j.Name})
+	}
+	a.known.note("flag", j)
 	var source *translate.Translation
 	if len(a.from.files) == 1 {
 		if source, err = a.translate(ctx, a.from.files[0], to); err != nil {
@@ -378,9 +406,6 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 		a.takeManifest(source, to)
 	}
 	if err := a.fillPaths(j, to); err != nil {
-		return nil, nil, err
-	}
-	if err := a.fillPlugin(j, to); err != nil {
 		return nil, nil, err
 	}
 	if err := a.fillPod(ctx, j, to); err != nil {
@@ -396,7 +421,9 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	a.known.note("hpcc", j)
 	sayNotes(to.site.Apply(j))
+	a.known.note("site "+to.site.Name, j)
 	return j, to, nil
 }
 
@@ -436,16 +463,52 @@ func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
 		return err
 	}
 	j.Image = a.image
-	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || (isPath(j.Image) && serr == nil && fi.IsDir()) {
-		if j.Image, err = filepath.Abs(j.Image); err != nil {
-			return err
-		}
+	if err := absoluteImage(j); err != nil {
+		return err
 	}
 	base, err := filepath.Abs("")
 	if err != nil {
 		base = j.Dir
 	}
 	j.Run = absoluteSources(base, a.runArgv)
+	if to.Target.Pods() { // the nodes pull the image
+		return nil
+	}
+	return pinImage(j, a.store)
+}
+
+// absoluteImage makes the path of an image file or directory absolute.
+func absoluteImage(j *job.Job) (err error) {
+	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || (isPath(j.Image) && serr == nil && fi.IsDir()) {
+		j.Image, err = filepath.Abs(j.Image)
+	}
+	return err
+}
+
+// pinImage records the version of the job's image: what its name refers to may change before the job starts. An image
+// that the store does not have stays as it is, because the nodes may have it.
+func pinImage(j *job.Job, dir string) error {
+	j.ImageVersion = job.ImageVersion{}
+	switch {
+	case namesSquashFS(j.Image):
+		return j.ReadFile(j.Image)
+	case j.Image == "" || isPath(j.Image):
+		return nil
+	}
+	s, err := store.OpenToRead(dir)
+	if err != nil {
+		return err
+	}
+	d, err := s.Digest(j.Image)
+	if errors.As(err, new(*store.NotFoundError)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j.ImageDigest = d.String(); store.ByDigest(j.Image, d) == j.ImageDigest { // the beginning of a digest
+		j.Image = j.ImageDigest
+	}
 	return nil
 }
 
@@ -467,34 +530,11 @@ func fillProgram(j *job.Job, dir string, site *dispatch.Site) error {
 	return nil
 }
 
-// jobEnv reads --env: NAME=VALUE, or NAME for a variable of this process. Other users can
-// read values on a command line, but not the variables of a process.
-func jobEnv(list []string) ([]string, error) {
-	var env []string
-	for _, e := range list {
-		if !strings.Contains(e, "=") {
-			v, ok := os.LookupEnv(e)
-			if !ok {
-				return nil, usagef("--env %s: no such variable in the environment", e).hint("export it first, or write --env %s=VALUE", e)
-			}
-			e += "=" + v
-		}
-		env = append(env, e)
-	}
-	return env, nil
-}
-
-// absoluteFiles makes the files of --set-env and the sources of binds and mounts absolute, relative to
-// base: other programs start wrappers and kernels in any directory.
-func absoluteFiles(base string, argv []string) []string {
-	for i, arg := range argv {
-		name, file, _ := strings.Cut(arg, "=")
-		isFile := file != "" && !strings.Contains(file, "=") && !filepath.IsAbs(file)
-		if isFile && (name == "--set-env" || name == "--set-env0") {
-			argv[i] = name + "=" + filepath.Join(base, file)
-		}
-	}
-	return absoluteSources(base, argv)
+// parseAbsolute returns the given ones of some flags of "hpcc run" as arguments, with absolute paths of
+// the host: other programs start wrappers and kernels in any directory.
+func parseAbsolute(c *cli.Context, flags []cli.Flag) ([]string, error) {
+	wd, err := filepath.Abs("")
+	return absoluteSources(wd, append(slices.Clone(envOf(c).argv), parseGiven(c, flags)...)), err
 }
 
 // absoluteSources makes the sources of binds and mounts absolute, relative to base.
@@ -543,93 +583,4 @@ func jobName(args []string) string {
 		return "job"
 	}
 	return name[:min(len(name), 40)]
-}
-
-// pluginFlag lets a plugin of the site run the image instead of hpcc.
-func pluginFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "pyxis", Usage: "run IMAGE with the site's plugin pyxis (enroot)"}
-}
-
-// fillPlugin completes a job whose image the site's plugin runs. The image is one of a registry or a file, because the
-// plugin does not read the store; the files of --set-env become variables now, because hpcc does not run on the node.
-func (a *jobArgs) fillPlugin(j *job.Job, to *destination) error {
-	switch {
-	case !a.plugin:
-		return nil
-	case a.set["from"]:
-		return usagef("--pyxis cannot be used with --from").hint("without IMAGE, lines with options of pyxis stay as they are; or leave out --pyxis")
-	case to.remote != nil:
-		return usagef("--pyxis cannot be used for a remote site").hint("run hpcc on %s", to.site.Name)
-	case to.Target.Pods():
-		return usagef("--pyxis: target %s has no such plugin", to.Target).hint("leave it out: the nodes pull the image themselves")
-	case a.image == "":
-		return usagef("--pyxis needs an image").hint("hpcc %s --pyxis IMAGE -- CMD", a.verb)
-	}
-	j.Plugin = true
-	if isPath(a.image) {
-		var err error
-		if j.Image, err = filepath.Abs(a.image); err != nil {
-			return err
-		}
-	} else if err := a.checkPulled(); err != nil {
-		return err
-	}
-	env, err := a.pluginEnv()
-	if err != nil {
-		return err
-	}
-	j.Env = append(env, j.Env...)
-	for _, e := range j.Env {
-		name, _, _ := strings.Cut(e, "=")
-		j.Run = append(j.Run, "--env="+name)
-	}
-	return nil
-}
-
-// checkPulled refuses a name of the store, which enroot would look up at Docker Hub.
-func (a *jobArgs) checkPulled() error {
-	if namesRegistry(a.image) {
-		return nil
-	}
-	s, err := store.OpenToRead(a.store)
-	if err != nil {
-		return err
-	}
-	_, err = s.Get(a.image, nil)
-	if none := new(store.NotFoundError); err != nil && errors.As(err, &none) {
-		return nil
-	}
-	return usagef("--pyxis: image %s is in hpcc's store, which enroot does not read", a.image).
-		hint("push it with \"hpcc push %s REGISTRY/NAME\" and name that, or leave out --pyxis", a.image)
-}
-
-// pluginEnv returns the variables of --set-env, and removes its flags from those of "hpcc run".
-func (a *jobArgs) pluginEnv() ([]string, error) {
-	var others []string
-	for _, flag := range a.job.Run {
-		name, v, _ := strings.Cut(flag, "=")
-		switch {
-		case name == "--unset-env":
-			return nil, usagef("--pyxis: the plugin cannot unset variables").hint("leave out --unset-env: IMAGE -- env -u NAME CMD")
-		case (name == "--set-env" || name == "--set-env0") && strings.Contains(v, job.Placeholder):
-			return nil, usagef("--pyxis: %s: variables with %s are not supported", flag, job.Placeholder).hint("read HPCC_TASK_ID in the program")
-		case name != "--set-env" && name != "--set-env0" && name != "--env-no-expand":
-			others = append(others, flag)
-		}
-	}
-	a.job.Run = others
-	vars, err := envfile.Apply(nil, a.env.list, false)
-	if err != nil || a.env.noExpand {
-		return vars, err
-	}
-	for _, e := range vars {
-		name, value, _ := strings.Cut(e, "=")
-		for item := range strings.SplitSeq(value, ":") {
-			if len(item) > 1 && item[0] == '$' {
-				return nil, usagef("--pyxis: the value of %s uses %s, which only hpcc on the node can expand", name, item).
-					hint("write the value itself, use --env-no-expand, or set it in the image: IMAGE -- sh -c 'export %s=…; exec CMD'", name)
-			}
-		}
-	}
-	return vars, nil
 }

@@ -63,7 +63,7 @@ func kernelFlags() []cli.Flag {
 	for _, f := range jobFlags() {
 		name := f.Names()[0]
 		isRun := slices.Contains(run, name) && !slices.Contains(notKernelFlags, name)
-		if isRun || slices.Contains(kernelJobFlags, name) || name == "env" || name == "store" {
+		if isRun || slices.Contains(kernelJobFlags, name) || name == "store" {
 			common = append(common, f)
 		}
 	}
@@ -119,10 +119,11 @@ func parseKernel(c *cli.Context) (verb, error) {
 	if a.dir, err = kernelDir(c.String("prefix")); err != nil {
 		return nil, err
 	}
+	if err := parseRunCheck(c); err != nil {
+		return nil, err
+	}
 	set, at := parseFlagSet(c), ""
-	isJob := slices.ContainsFunc(kernelJobFlags, func(n string) bool {
-		return set[n] && n != "context" && n != "namespace" // which variables may set for all commands
-	})
+	isJob := slices.ContainsFunc(kernelJobFlags, func(n string) bool { return set[n] })
 	flags := runFlags(new(envChanges))
 	if isJob {
 		if a.job, err = parseKernelSubmit(c); err != nil {
@@ -133,15 +134,8 @@ func parseKernel(c *cli.Context) (verb, error) {
 			return slices.Contains([]string{"name", "display-name", "spec", "prefix", "connection-file", "store"}, f.Names()[0])
 		})
 	}
-	wd, err := filepath.Abs("")
-	if err != nil {
+	if a.given, err = parseAbsolute(c, flags); err != nil {
 		return nil, err
-	}
-	a.given = absoluteFiles(wd, parseGiven(c, parseEnvChanges(c), flags))
-	if !isJob {
-		for _, e := range c.StringSlice("env") {
-			a.given = append(a.given, "--env="+e)
-		}
 	}
 	if a.name == "" {
 		a.name = strings.Trim(kernelName(image)+"-"+at, "-")
@@ -252,7 +246,7 @@ func hideValues(argv []string) map[string]string {
 // kernelspec returns the kernelspec of the image, or one for CMD. store is the directory of the store
 // that has the image, if any.
 func (a *kernelArgs) kernelspec(ctx context.Context) (spec kernel.Spec, store string, err error) {
-	if len(a.argv) > 0 && a.job != nil && a.job.at.pods() { // the nodes pull the image
+	if len(a.argv) > 0 && a.job != nil && a.job.at.target().Pods() { // the nodes pull the image
 		return kernel.Spec{Argv: a.argv, DisplayName: filepath.Base(a.argv[0])}, "", nil
 	}
 	tree, store, done, err := a.root.readable(ctx)

@@ -45,7 +45,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			k.must("gc", "--age", "0s")
 		}},
 		{"build", 100, func(n int) []string {
-			return []string{"build", "--build-arg", fmt.Sprint("N=", n), "-t", "built", k.context}
+			return []string{"build", "--reproducible", "--build-arg", fmt.Sprint("N=", n), "-t", "built", k.context}
 		}, func(int) {}},
 		{"unpack", 16, func(n int) []string { return []string{"unpack", "pulled", filepath.Join(k.dir, fmt.Sprint("tree", n))} }, func(n int) {
 			exec.Command("chmod", "-R", "u+rwX", filepath.Join(k.dir, fmt.Sprint("tree", n))).Run()
@@ -54,17 +54,18 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	} {
 		k.must(a.args(1000)...) // the first run takes longer
 		a.undo(1000)
-		maxDelay, killed, n := time.Hour, 0, 0
-		for i := range 3 {
-			begun := time.Now()
-			k.must(a.args(1001 + i)...)
-			maxDelay = min(maxDelay, time.Since(begun)*5/4) // to include runs that take longer
-			a.undo(1001 + i)
-		}
+		begun := time.Now()
+		k.must(a.args(1001)...)
+		maxDelay, killed, n := time.Since(begun), 0, 0
+		a.undo(1001)
 		for ; killed < a.times && n < 10*a.times; n++ {
 			args := a.args(n)
-			if k.kill(time.Duration(k.random.Int63n(int64(maxDelay))), args) {
+			delay := time.Duration(k.random.Int63n(int64(maxDelay)))
+			if k.kill(delay, args) {
 				killed++
+				maxDelay += maxDelay / 20 // to reach the end of a run where the machine becomes slower
+			} else {
+				maxDelay = min(maxDelay, max(delay*5/4, time.Millisecond)) // the run took less
 			}
 			if tree := filepath.Join(k.dir, fmt.Sprint("tree", n)); exists(tree) { // the command was killed after its work, or not at all
 				if !exists(filepath.Join(tree, ".hpcc", "image.json")) {

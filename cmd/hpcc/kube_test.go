@@ -52,16 +52,20 @@ func kubeEnvironment(e *testscript.Env) error {
 		return nil
 	}
 	e.Setenv(name, cluster)
-	e.Setenv("KUBECONFIG", filepath.Join(cluster, "kubeconfig"))
 	e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+filepath.Join(cluster, "bin"))
-	data, err := os.ReadFile(filepath.Join(cluster, "environment"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	for line := range strings.Lines(string(data)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
-			e.Setenv(name, value)
-		}
+	list, err := kubeVariables(cluster)
+	for _, v := range list {
+		name, value, _ := strings.Cut(v, "=")
+		e.Setenv(name, value)
 	}
 	return err
+}
+
+// kubeVariables returns the variables of a cluster's users besides PATH, as NAME=VALUE.
+func kubeVariables(cluster string) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join(cluster, "environment"))
+	if errors.Is(err, os.ErrNotExist) { // an API server without a node
+		err = nil
+	}
+	return append(strings.Fields(string(data)), "KUBECONFIG="+filepath.Join(cluster, "kubeconfig")), err
 }

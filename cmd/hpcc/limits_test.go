@@ -49,12 +49,7 @@ func limited(dir, limits, script string) *exec.Cmd {
 	}
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir = dir
-	for _, v := range os.Environ() { // hide the scheduler of this machine, which would take seconds to answer
-		if !strings.HasPrefix(v, "SLURM_CONF=") && !strings.HasPrefix(v, "SGE_") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(cmd.Env, "HPCC_STORE="+dir+"/store", "HOME="+dir, "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "HPCC_STORE="+dir+"/store", "HOME="+dir, "PATH="+bin+":"+os.Getenv("PATH"))
 	return cmd
 }
 

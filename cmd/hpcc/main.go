@@ -13,6 +13,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,8 +27,8 @@ import (
 	"hpcc/store/wait"
 )
 
-// version is set by the linker from the newest tag.
-var version = "0.1.0-dev"
+// version is set by the linker from the file VERSION and the commit.
+var version = "dev"
 
 func main() {
 	if f := bare.Failed(); f != nil {
@@ -48,7 +51,7 @@ func main() {
 	}
 	a, help := app(), &helpWriter{}
 	a.Writer = help
-	err := a.RunContext(withTimeout(ctx), joinBareSetEnv(ociArgv(os.Args)))
+	err := a.RunContext(withTimeout(ctx), uniform(joinBareSetEnv(ociArgv(os.Args)), 1, a.Flags, a.Commands))
 	err = withSignal(ctx, err)
 	stop()
 	if err == nil {
@@ -93,9 +96,101 @@ func app() *cli.App {
 				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}
 		}
-		inSection("", c.Flags...)
+		keepBlanks(inSection("", c.Flags...))
+		if !c.Hidden { // scripts of jobs call the others
+			c.Before = parseNonEmpty
+		}
 	}
 	return a
+}
+
+// uniform returns args with one spelling for each flag, because the flag parser refuses two, and
+// with decimal numbers, because it takes 010 for 8. The flags begin at args[i]; a command may follow.
+func uniform(args []string, i int, flags []cli.Flag, commands []*cli.Command) []string {
+	args = slices.Clone(args)
+	spelling := map[cli.Flag]string{}
+	i = eachFlag(args, i, flags, func(f cli.Flag, given []string) {
+		name, value, joined := strings.Cut(given[0], "=")
+		if spelling[f] == "" {
+			spelling[f] = name
+		}
+		name = spelling[f]
+		if _, number := f.(*cli.IntFlag); number {
+			if !joined && len(given) > 1 {
+				given[1] = withoutZeros(given[1])
+			}
+			value = withoutZeros(value)
+		}
+		if given[0] = name; joined {
+			given[0] += "=" + value
+		}
+	})
+	if i < len(args) {
+		for _, c := range commands {
+			if c.HasName(args[i]) {
+				return uniform(args, i+1, c.Flags, c.Subcommands)
+			}
+		}
+	}
+	return args
+}
+
+// withoutZeros returns a decimal number without leading zeros, and any other text unchanged.
+func withoutZeros(s string) string {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return s
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// eachFlag calls visit with each flag of args from i on and its arguments: the name, and the value
+// unless "=" joins it to the name. It returns the index of the first argument after the flags.
+func eachFlag(args []string, i int, flags []cli.Flag, visit func(f cli.Flag, given []string)) int {
+	for i < len(args) && len(args[i]) > 1 && args[i][0] == '-' && args[i] != "--" {
+		start := i
+		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		i++
+		k := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+		if k < 0 {
+			continue // the flag parser returns the error
+		}
+		if !joined && takesValue(flags[k]) && i < len(args) {
+			i++
+		}
+		visit(flags[k], args[start:i])
+	}
+	return i
+}
+
+// takesValue reports whether the argument after a flag is its value.
+func takesValue(f cli.Flag) bool {
+	if g, ok := f.(*cli.GenericFlag); ok {
+		b, ok := g.Value.(interface{ IsBoolFlag() bool })
+		return !ok || !b.IsBoolFlag()
+	}
+	_, isBool := f.(*cli.BoolFlag)
+	return !isBool
+}
+
+// parseNonEmpty returns an error for a flag with an empty value on the command line, such as
+// --time "$LIMIT" where LIMIT is not set. Only an empty --entrypoint has a meaning; the fronts of
+// other programs give the hidden flags, and mean what they say.
+func parseNonEmpty(c *cli.Context) error {
+	set := parseFlagSet(c)
+	for _, f := range c.Command.Flags {
+		name, empty := f.Names()[0], false
+		switch f := f.(type) {
+		case *cli.StringFlag:
+			empty = !f.Hidden && set[name] && c.String(name) == ""
+		case *cli.StringSliceFlag:
+			empty = slices.Contains(c.StringSlice(name), "")
+		}
+		if empty && name != "entrypoint" {
+			return c.Command.OnUsageError(c, fmt.Errorf("--%s: the value is empty", name), false)
+		}
+	}
+	return nil
 }
 
 // withoutCommand handles a command line without a known command: "hpcc help", "hpcc help

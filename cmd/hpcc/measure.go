@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/runtime/process"
@@ -128,16 +129,8 @@ func flagLength(argv []string, flags []cli.Flag) int {
 	}
 	name, _, joined := strings.Cut(strings.TrimLeft(w, "-"), "=")
 	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
-	if joined || at < 0 || len(argv) < 2 {
+	if joined || at < 0 || len(argv) < 2 || !takesValue(flags[at]) {
 		return 1
-	}
-	switch f := flags[at].(type) {
-	case *cli.BoolFlag:
-		return 1
-	case *cli.GenericFlag:
-		if _, optional := f.Value.(interface{ IsBoolFlag() bool }); optional {
-			return 1
-		}
 	}
 	if strings.HasPrefix(name, "set-env") && argv[1][0:min(1, len(argv[1]))] == "-" { // --set-env without a value
 		return 1
@@ -162,7 +155,7 @@ func enclosingJob(getenv func(string) string) *metrics.JobOf {
 // nameImage records an image and its digests. It leaves out a digest that it cannot read, because
 // the run itself reports the error.
 func nameImage(h *metrics.Header, s *store.Store, image string) {
-	h.Image = image
+	h.Image = new(job.ImageVersion).ReadName(image)
 	dir := image
 	if !isPath(image) {
 		if d, err := s.Digest(image); err == nil {

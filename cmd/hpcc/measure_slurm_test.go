@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -25,8 +25,10 @@ func TestMeasureAgreesWithSlurm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			// Slurm samples once a second. Until then, the use counts for the shell that waited.
 			name := fmt.Sprintf("use%d", i)
-			hpccOut(t, store, append([]string{"submit", "--to", "slurm", "--wait", "--measure", "--name", name, "--mem", "600M", "--native", "--acctg-freq=1",
+			cmd := hpcc(store, append([]string{"submit", "--to", "slurm", "--wait", "--measure", "--name", name, "--mem", "600M", "--native", "--acctg-freq=1",
 				"/", "--", "sh", "-c", `export LOAD_RECORD=$HPCC_JOB_DIR/task.0.jsonl; "$@" && sleep 4`, "sh"}, c.argv...)...)
+			cmd.Env = append(cmd.Env, testenv.Scheduler(os.Getenv("PATH"), "slurm")...)
+			outputOf(t, cmd)
 			records, err := filepath.Glob(filepath.Join(store, "jobs", name+"-*", "task.0.jsonl"))
 			if err != nil || len(records) != 1 {
 				t.Fatalf("%q, %v; want one record", records, err)
@@ -61,7 +63,7 @@ func accounted(t *testing.T, job string) (use struct{ cpu, memory, read, written
 	var out []byte
 	for range 120 {
 		var err error
-		out, err = exec.Command("sacct", "-D", "-j", job, "-n", "-P", "-o", "JobIDRaw,State,TotalCPU,MaxRSS,MaxDiskRead,MaxDiskWrite").CombinedOutput()
+		out, err = testenv.SchedulerCommand("slurm", "sacct", "-D", "-j", job, "-n", "-P", "-o", "JobIDRaw,State,TotalCPU,MaxRSS,MaxDiskRead,MaxDiskWrite").CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -26,7 +26,8 @@ func measure(t *testing.T, before []string, argv ...string) *metrics.Record {
 	t.Helper()
 	dir := openDir(t)
 	file := filepath.Join(dir, "run.jsonl")
-	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "/", "--"), argv...)
+	// The image is read-only with all file systems that are mounted in it.
+	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "--bind="+os.TempDir(), "/", "--"), argv...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "LOAD_RECORD="+file) // see testdata/measure
 	out, err := cmd.CombinedOutput()
@@ -248,7 +249,7 @@ func TestMeasureAtATerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "run.jsonl")
 			line := filepath.Join(bin, "hpcc") + " run --no-config --measure=" + file + " / -- " + load + " interrupts 1.5 " + input
-			s := startHpcc(t, t.TempDir(), "run", "--no-config", "/", "--", "sh", "-c", "exec "+line) // hpcc replaces the shell
+			s := startHpcc(t, t.TempDir(), nil, "run", "--no-config", "/", "--", "sh", "-c", "exec "+line) // hpcc replaces the shell
 			s.expect("ready")
 			s.typeText("\x03")
 			s.expect(`in all: 1\s`)

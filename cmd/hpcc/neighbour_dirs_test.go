@@ -21,7 +21,7 @@ func TestNeighbourJoinNames(t *testing.T) {
 	name := "/dev/shm/hpcc-join-" + strconv.Itoa(int(s.victim.uid))
 	// Root mounts a new /dev/shm, so that other runs do not interfere.
 	const script = `mount -t tmpfs -o mode=1777 none /dev/shm
-		as() { u=$1; shift; setpriv --reuid=$u --regid=$u --clear-groups env -i HOME=/nonexistent HPCC_STORE="$PWD/store" PATH="$BIN:/usr/bin:/bin" "$@"; }
+		as() { u=$1; shift; setpriv --reuid=$u --regid=$u --clear-groups env -i HOME=/nonexistent HPCC_STORE="$PWD/store" PATH="$BIN:$PATH" "$@"; }
 		as $ATTACKER sh -ec "$TAKE" sh "$NAME" "$LIKE" "$PRECIOUS"
 		for i in 1 2; do as $VICTIM timeout 60 hpcc run --join-ct 3 --join-tag t base -- sh -c 'cat /which; readlink /proc/self/ns/user; sleep 1' & done; wait
 		find /dev/shm -maxdepth 1 -user $VICTIM ! \( -type d -perm 700 \) -exec echo exposed {} \;`

@@ -228,7 +228,7 @@ func TestNeighbourValues(t *testing.T) {
 	}{
 		"local": {"busybox", "true"},
 		"slurm": {"slurm", "scontrol show job -dd $ID; scontrol write batch_script $ID -; squeue -o %all; sacct -j $ID --format=ALL -P; sacct -j $ID --batch-script; sacct -j $ID --env-vars; grep -rs $P " +
-			filepath.Dir(os.Getenv("SLURM_CONF"))},
+			filepath.Dir(testenv.ClusterVariable("SLURM_CONF"))},
 		"gridengine": {"gridengine", "qstat -j $ID; qstat -xml -j $ID; qstat -r -u '*'; grep -rs $P $SGE_ROOT"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,10 +247,8 @@ func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 	// A careless user opens the directory to all users.
 	testenv.Check(t, os.Chmod(dir, 0o755))
 	env := []string{"HPCC_STORE=" + filepath.Join(dir, "store"), "TOKEN=s3cret-t"}
-	for _, k := range []string{"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT"} {
-		if v := os.Getenv(k); v != "" {
-			env = append(env, k+"="+v)
-		}
+	if target != "local" {
+		env = append(env, testenv.Scheduler(bin+":"+os.Getenv("PATH"), target)...)
 	}
 	if _, errs, status := victim.run(t, dir, nil, "sh", "-c", "umask 022; mkdir -p root/bin root/etc root/dev root/proc root/sys root/tmp root/usr; cp "+box+" root/bin/busybox; ln -s busybox root/bin/sh"); status != 0 {
 		t.Fatal(errs)

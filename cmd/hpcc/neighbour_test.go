@@ -61,7 +61,7 @@ func (a account) command(dir string, env []string, groups []uint32, argv ...stri
 	cmd.Dir = dir
 	cmd.Env = append([]string{
 		"HOME=" + a.home, "USER=" + a.name, "LOGNAME=" + a.name, "LC_ALL=C.UTF-8",
-		"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin",
+		"PATH=" + bin + ":" + os.Getenv("PATH"),
 	}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: groups}}
 	return cmd

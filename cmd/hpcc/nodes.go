@@ -368,7 +368,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f, err := dispatch.Fits(to.Within(ctx), j, to.Target)
+		f, err := dispatch.Fits(ctx, "", j, to)
 		if err != nil {
 			return err
 		}

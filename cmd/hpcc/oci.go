@@ -40,10 +40,10 @@ can use hpcc. A link to hpcc named hpcc-oci does the same without the word "oci"
 			&cli.StringFlag{Name: "root", Usage: "keep state in `DIR` (default $XDG_RUNTIME_DIR/hpcc)"},
 			&cli.StringFlag{Name: "log", Usage: "also write errors and omissions to `FILE`"},
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "write the log as `FORMAT`: text or json"},
-			&cli.BoolFlag{Name: "debug", Usage: "ignored"},
-			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "ignored: hpcc creates no control groups"},
-			&cli.StringFlag{Name: "cgroup-manager", Usage: "ignored: hpcc creates no control groups"},
-			&cli.StringFlag{Name: "rootless", Usage: "ignored: hpcc is always rootless"},
+			&cli.BoolFlag{Name: "debug", Usage: "accepted: hpcc has no more messages"},
+			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "accepted: hpcc creates no control groups"},
+			&cli.StringFlag{Name: "cgroup-manager", Usage: "accepted: hpcc creates no control groups"},
+			&cli.StringFlag{Name: "rootless", Usage: "accepted: hpcc is always rootless"},
 		},
 		Subcommands: ociCommands(),
 		Action: func(c *cli.Context) error {
@@ -61,9 +61,9 @@ func ociCommands() []*cli.Command {
 		&cli.StringFlag{Name: "pid-file", Usage: "write the process ID to `FILE`"},
 		&cli.StringFlag{Name: "console-socket", Usage: "send the console to `SOCKET`"},
 		&cli.IntFlag{Name: "preserve-fds", Usage: "keep `N` more file descriptors open"},
-		&cli.BoolFlag{Name: "no-pivot", Usage: "ignored"},
-		&cli.BoolFlag{Name: "no-new-keyring", Usage: "ignored"},
-		&cli.BoolFlag{Name: "no-subreaper", Usage: "ignored"},
+		&cli.BoolFlag{Name: "no-pivot", Usage: "accepted: hpcc finds out itself whether it can pivot"},
+		&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted: hpcc never makes a keyring"},
+		&cli.BoolFlag{Name: "no-subreaper", Usage: "accepted: hpcc is never a subreaper"},
 	}
 	all := &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "signal every process of the container"}
 	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill the container first if it runs"}
@@ -90,7 +90,7 @@ func ociCommands() []*cli.Command {
 			&cli.StringFlag{Name: "console-socket", Usage: "send the console to `SOCKET`"},
 			&cli.IntFlag{Name: "preserve-fds", Usage: "keep `N` more file descriptors open"},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has started"},
-			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "ignored: --process specifies it"},
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "accepted: --process specifies it"},
 		}, func(k *oci.Containers, a *ociArgs) error {
 			return k.Exec(a.args[0], a.exec)
 		}),
@@ -350,17 +350,9 @@ func ociArgv(args []string) []string {
 // skipFlags returns the index of the first argument from i on that is neither a flag nor the
 // value of a flag.
 func skipFlags(args []string, i int, flags []cli.Flag) int {
-	for i < len(args) && len(args[i]) > 1 && args[i][0] == '-' {
-		name := strings.TrimLeft(args[i], "-")
-		i++
-		for _, f := range flags {
-			_, isBool := f.(*cli.BoolFlag)
-			for _, n := range f.Names() {
-				if n == name && !isBool && i < len(args) {
-					i++
-				}
-			}
-		}
+	i = eachFlag(args, i, flags, func(cli.Flag, []string) {})
+	if i < len(args) && args[i] == "--" {
+		return skipFlags(args, i+1, flags)
 	}
 	return i
 }

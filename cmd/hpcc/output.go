@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,7 +40,7 @@ func outputFlags() []cli.Flag {
 type output struct {
 	kind, dest string
 	names      []string // further names of the image
-	rewrite    bool     // clamp the times of files to SOURCE_DATE_EPOCH
+	rewrite    *bool    // docker's word for --reproducible; nil: not given
 	split      *bool    // one directory for each platform; nil: if there are several
 }
 
@@ -89,8 +88,10 @@ func parseOutput(arg string) (o output, err error) {
 			if perr != nil {
 				return o, usagef("--output %q: %s is not true or false", arg, kv).hint("write %s=true", k)
 			}
-			if o.rewrite = o.rewrite || (yes && k == "rewrite-timestamp"); k == "platform-split" {
+			if k == "platform-split" {
 				o.split = &yes
+			} else {
+				o.rewrite = &yes
 			}
 		case "push":
 			return o, usagef("--output %q: a build does not push", arg).hint("push the image afterwards: hpcc push NAME")
@@ -147,21 +148,16 @@ func (b *builder) keep(ctx context.Context) error {
 }
 
 // put stores a single image without an index, because every tool can read that. Several platforms
-// or attestations need an index.
+// or provenance need an index.
 func (b *builder) put(ctx context.Context) (v1.Hash, error) {
-	if len(b.images) == 1 && !b.attest.any() {
+	if len(b.images) == 1 && b.provenance == nil {
 		return b.store.Put(ctx, b.tags[0], b.images[0])
 	}
 	b.statements = nil
-	for i, img := range b.images {
-		if !b.attest.any() {
-			break
+	if b.provenance != nil {
+		for _, in := range b.inputs {
+			b.statements = append(b.statements, in.Provenance(*b.provenance))
 		}
-		st, err := b.attest.statements(ctx, b.store, img, b.inputs[i], b.parts)
-		if err != nil {
-			return v1.Hash{}, err
-		}
-		b.statements = append(b.statements, st)
 	}
 	idx, err := attest.Index(b.images, b.statements)
 	if err != nil {
@@ -225,12 +221,13 @@ func (o output) write(ctx context.Context, b *builder, native v1.Image) error {
 
 // An exportedTree is the part of an output that comes from the image of one platform.
 type exportedTree struct {
-	img   v1.Image
-	below string            // directory in the output, "" for its root
-	files map[string][]byte // attestations, by their path in the output
+	img        v1.Image
+	below      string // directory in the output, "" for its root
+	provenance []byte // nil: none
+	file       string // path of the provenance in the output
 }
 
-// place sets where the tree is in an output of several ones, and the attestations next to it.
+// place sets where the tree is in an output of several ones, and the provenance next to it.
 func (t *exportedTree) place(b *builder, o output, trees int) error {
 	cfg, err := t.img.ConfigFile()
 	if err != nil {
@@ -247,7 +244,7 @@ func (t *exportedTree) place(b *builder, o output, trees int) error {
 	} else if trees > 1 {
 		suffix = "." + platform
 	}
-	t.files = map[string][]byte{}
+	t.file = path.Join(t.below, "provenance"+suffix+".json") // as docker build names it
 	for i, img := range b.images {
 		if img != t.img || i >= len(b.statements) {
 			continue
@@ -256,13 +253,8 @@ func (t *exportedTree) place(b *builder, o output, trees int) error {
 		if err != nil {
 			return err
 		}
-		for _, st := range b.statements[i] {
-			name, data, err := st.File(digest)
-			if err != nil {
-				return err
-			}
-			base, ext, _ := strings.Cut(name, ".")
-			t.files[path.Join(t.below, base+suffix+"."+ext)] = data
+		if t.provenance, err = b.statements[i].Encode(digest); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -283,8 +275,8 @@ func writeTrees(ctx context.Context, dest string, trees []exportedTree) error {
 			if _, err := unpack.Fill(ctx, t.img, dir, unpack.Options{}); err != nil {
 				return err
 			}
-			for name, data := range t.files {
-				if err := os.WriteFile(filepath.Join(root, name), data, 0o644); err != nil {
+			if t.provenance != nil {
+				if err := os.WriteFile(filepath.Join(root, t.file), t.provenance, 0o644); err != nil {
 					return err
 				}
 			}
@@ -324,7 +316,7 @@ func writeTar(ctx context.Context, s *store.Store, dest string, trees []exported
 }
 
 // appendTree writes the entries of a tree, which are its difference from an empty one, and the
-// attestations.
+// provenance.
 func appendTree(w *tar.Writer, empty, tree string, t exportedTree) error {
 	r, pipe := io.Pipe()
 	defer r.Close()
@@ -356,56 +348,42 @@ func appendTree(w *tar.Writer, empty, tree string, t exportedTree) error {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.files)) {
-		data := t.files[name]
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
-			return err
-		}
-		if _, err := w.Write(data); err != nil {
-			return err
-		}
+	if t.provenance == nil {
+		return nil
 	}
-	return nil
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: t.file, Mode: 0o644, Size: int64(len(t.provenance))}); err != nil {
+		return err
+	}
+	_, err := w.Write(t.provenance)
+	return err
 }
 
-// attestations are the attestations of an image that the command line requests.
-type attestations struct {
-	provenance *build.ProvenanceOptions // nil for no provenance
-	sbom       bool
-}
-
-func (a *attestations) any() bool { return a.provenance != nil || a.sbom }
-
-// attestFlags are the flags for attestations. As in docker, --provenance and --sbom are short
-// for --attest.
+// attestFlags are the flags for provenance. As in docker, --provenance is short for --attest.
 func attestFlags() []cli.Flag {
 	return inSection(attestSection,
-		&cli.GenericFlag{Name: "provenance", Value: &attestFlag{set: (*attestations).setProvenance}, DefaultText: "none",
+		&cli.GenericFlag{Name: "provenance", Value: new(provenanceFlag), DefaultText: "none",
 			Usage: "attach provenance (SLSA); =mode=min, =mode=max, =false"},
-		&cli.GenericFlag{Name: "sbom", Value: &attestFlag{set: (*attestations).setSBOM}, DefaultText: "none",
-			Usage: "attach a package list (SPDX); =false switches it off"},
-		&cli.StringSliceFlag{Name: "attest", Usage: "attach attestation `type=TYPE`: provenance or sbom"},
+		&cli.StringSliceFlag{Name: "attest", Usage: "attach attestation `type=TYPE`: provenance"},
 	)
 }
 
-// An attestFlag is the value of --provenance or --sbom, which is optional and follows "=".
-type attestFlag struct {
-	set   func(*attestations, string) error
-	value string // "" if the flag was not given
+// A provenanceFlag is the value of --provenance, which is optional and follows "=".
+type provenanceFlag struct {
+	options *build.ProvenanceOptions // nil for no provenance
 }
 
-func (f *attestFlag) Set(s string) error {
-	f.value = s
-	return f.set(new(attestations), s)
+func (f *provenanceFlag) Set(s string) (err error) {
+	f.options, err = parseProvenance(s)
+	return err
 }
-func (f *attestFlag) String() string   { return "" }
-func (f *attestFlag) IsBoolFlag() bool { return true }
+func (f *provenanceFlag) String() string   { return "" }
+func (f *provenanceFlag) IsBoolFlag() bool { return true }
 
-func (a *attestations) setProvenance(s string) error {
+// parseProvenance reads the value of --provenance. It returns nil for no provenance.
+func parseProvenance(s string) (*build.ProvenanceOptions, error) {
 	switch s {
 	case "false", "disabled=true":
-		a.provenance = nil
-		return nil
+		return nil, nil
 	case "true":
 		s = "mode=min"
 	}
@@ -419,30 +397,15 @@ func (a *attestations) setProvenance(s string) error {
 			o.BuilderID = v
 		case k == "version" && v == "v1":
 		default:
-			return usagef("provenance: %q is not mode=min, mode=max, builder-id=URI or version=v1", kv)
+			return nil, usagef("provenance: %q is not mode=min, mode=max, builder-id=URI or version=v1", kv)
 		}
 	}
-	a.provenance = o
-	return nil
+	return o, nil
 }
 
-func (a *attestations) setSBOM(s string) error {
-	if s != "true" && s != "false" {
-		return usagef("%q is not true or false; hpcc lists the packages itself and supports no other generator", s)
-	}
-	a.sbom = s == "true"
-	return nil
-}
-
-// parseAttestations reads the flags of attestFlags.
-func parseAttestations(c *cli.Context) (a attestations, err error) {
-	for _, name := range []string{"provenance", "sbom"} {
-		if f := c.Generic(name).(*attestFlag); f.value != "" {
-			if err := f.set(&a, f.value); err != nil {
-				return a, err
-			}
-		}
-	}
+// parseAttestations reads the flags of attestFlags. It returns nil for no provenance.
+func parseAttestations(c *cli.Context) (o *build.ProvenanceOptions, err error) {
+	o = c.Generic("provenance").(*provenanceFlag).options
 	for _, arg := range c.StringSlice("attest") {
 		items := strings.Split(arg, ",")
 		disabled := slices.Contains(items, "disabled=true")
@@ -463,38 +426,15 @@ func parseAttestations(c *cli.Context) (a attestations, err error) {
 		}
 		switch kind {
 		case "provenance":
-			err = a.setProvenance(value)
+			o, err = parseProvenance(value)
 		case "sbom":
-			err = a.setSBOM(value)
+			return nil, usagef("--attest %q: hpcc does not list packages", arg).hint("%s", packagesHabit)
 		default:
-			err = usagef("the type is not provenance or sbom")
+			err = usagef("the type is not provenance")
 		}
 		if err != nil {
-			return a, usagef("--attest %q: %w", arg, err).hint("write --attest type=provenance,mode=max or --attest type=sbom")
+			return nil, usagef("--attest %q: %w", arg, err).hint("write --attest type=provenance,mode=max")
 		}
 	}
-	return a, nil
-}
-
-// statements returns the attestations of an image that was built from inputs.
-func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]attest.Statement, error) {
-	var out []attest.Statement
-	if a.sbom {
-		dir, _, err := unpack.Tree(ctx, s, img, unpack.Options{Parts: parts})
-		if err != nil {
-			return nil, err
-		}
-		st, notes, err := build.SBOM(ctx, dir, img)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range notes {
-			say("warning: the package list is incomplete: %s", n)
-		}
-		out = append(out, st)
-	}
-	if a.provenance != nil {
-		out = append(out, inputs.Provenance(*a.provenance))
-	}
-	return out, nil
+	return o, nil
 }

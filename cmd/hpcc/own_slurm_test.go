@@ -26,7 +26,8 @@ func startOwnSlurm(t *testing.T) *ownSlurm {
 	testenv.Check(t, err)
 	s := &ownSlurm{base: filepath.Join(t.TempDir(), "slurm")}
 	s.conf = filepath.Join(s.base, "slurm.conf")
-	s.env = append(os.Environ(), "SLURM_CONF="+s.conf, "SLURM_BASE="+s.base, "SLURM_PORT="+strconv.Itoa(port), "SLURM_NODES=3", "SLURM_MESSAGE_TIMEOUT=3")
+	s.env = append(os.Environ(), testenv.Scheduler(os.Getenv("PATH"), "slurm")...)
+	s.env = append(s.env, "SLURM_CONF="+s.conf, "SLURM_BASE="+s.base, "SLURM_PORT="+strconv.Itoa(port), "SLURM_NODES=3", "SLURM_MESSAGE_TIMEOUT=3")
 	t.Cleanup(func() { _, _ = s.run("bash", "../../testdata/slurm/down.sh") })
 	if out, err := s.run("bash", "../../testdata/slurm/up.sh"); err != nil {
 		t.Fatalf("starting a Slurm: %v: %s", err, out)
@@ -35,7 +36,7 @@ func startOwnSlurm(t *testing.T) *ownSlurm {
 }
 
 func (s *ownSlurm) run(argv ...string) (string, error) {
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command("env", argv...) // finds the command on the PATH of s.env
 	cmd.Env = s.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -7,20 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // gridEngineHosts are the two hosts of testdata/gridengine/up.sh: this machine, and a network namespace.
 type gridEngineHosts struct{ job *packedRun }
-
-// gridEngineSettings returns the variables that select the Grid Engine of this process.
-func gridEngineSettings() (env []string) {
-	for _, e := range os.Environ() {
-		if strings.HasPrefix(e, "SGE_") {
-			env = append(env, e)
-		}
-	}
-	return append(env, "SLURM_CONF=/nonexistent")
-}
 
 // killNode kills the execution daemon of a host, and the processes of the job on it.
 func (g *gridEngineHosts) killNode(t *testing.T, pid int) bool {
@@ -43,7 +35,7 @@ func (g *gridEngineHosts) killNode(t *testing.T, pid int) bool {
 	}
 	killAtOnce(all)
 	cmd := exec.Command("bash", "../../testdata/gridengine/up.sh")
-	cmd.Env = append(os.Environ(), "GRIDENGINE_BASE="+os.Getenv("SGE_ROOT"), "GRIDENGINE_PORT="+os.Getenv("SGE_QMASTER_PORT"))
+	cmd.Env = append(os.Environ(), "GRIDENGINE_BASE="+testenv.ClusterVariable("SGE_ROOT"), "GRIDENGINE_PORT="+testenv.ClusterVariable("SGE_QMASTER_PORT"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("starting the host again: %v: %s", err, out)
 	}
@@ -58,10 +50,10 @@ func (g *gridEngineHosts) isProcess(pid int) bool {
 
 // again clears the error state of jobs, and reports whether there is a job.
 func (g *gridEngineHosts) again() bool {
-	out, _ := exec.Command("qstat", "-u", g.job.user.name).Output()
+	out, _ := testenv.SchedulerCommand("gridengine", "qstat", "-u", g.job.user.name).Output()
 	for line := range strings.Lines(string(out)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.Contains(f[4], "E") {
-			_ = exec.Command("qmod", "-cj", f[0]).Run()
+			_ = testenv.SchedulerCommand("gridengine", "qmod", "-cj", f[0]).Run()
 		}
 	}
 	return len(out) > 0

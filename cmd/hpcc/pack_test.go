@@ -37,7 +37,7 @@ func TestPackNodesKilled(t *testing.T) {
 	needs(t, "userns", "own-slurm")
 	slurm := startOwnSlurm(t)
 	p := packedRun{
-		env:    []string{"SLURM_CONF=" + slurm.conf, "SGE_ROOT="},
+		env:    append(testenv.Scheduler(os.Getenv("PATH"), "slurm"), "SLURM_CONF="+slurm.conf),
 		target: []string{"--to", "slurm", "--nodes", "3", "--tasks-per-node", "2", "--mem", "50M"},
 		roles:  []string{"coordinator", "node", "worker", "machine"},
 		slots:  6,
@@ -54,7 +54,7 @@ func TestPackHostsKilled(t *testing.T) {
 	needs(t, "gridengine")
 	p := packedRun{
 		user:   &victim,
-		env:    gridEngineSettings(),
+		env:    testenv.Scheduler(bin+":"+os.Getenv("PATH"), "gridengine"),
 		target: []string{"--to", "gridengine", "--nodes", "2", "--tasks-per-node", "3"},
 		roles:  []string{"coordinator", "node", "worker", "machine"},
 		slots:  6,

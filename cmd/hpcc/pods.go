@@ -21,6 +21,7 @@ import (
 	"hpcc/job/argo"
 	"hpcc/job/kube"
 	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 	"hpcc/job/translate"
 	"hpcc/store"
 )
@@ -62,6 +63,7 @@ func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
 	p := &in.pod
 	p.Command = c.IsSet("entrypoint") && c.String("entrypoint") == ""
 	p.AnyUID, p.PullSecret, p.ServiceAccount, p.NodeLabels, p.Dir = c.Bool("any-uid"), c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label"), c.String("cd")
+	p.CleanEnv, p.Hostname = c.Bool("clean-env"), c.String("hostname")
 	if p.Volumes, err = parseEach(c, "volume", job.ParseVolume); err != nil {
 		return in, err
 	}
@@ -104,10 +106,9 @@ func (a *jobArgs) fillPod(ctx context.Context, j *job.Job, to *destination) erro
 		return err
 	}
 	if !to.Target.Pods() {
-		for _, f := range podFlags() {
-			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] && !a.podsElsewhere {
-				return usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
-			}
+		own := slices.DeleteFunc(podFlags(), func(f cli.Flag) bool { return f.Names()[0] == "gpu-type" })
+		if n := a.set.first(own); n != "" && !a.goesTo(job.Target.Pods) {
+			return usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
 		}
 		return a.fillDebug(j, to)
 	}
@@ -121,10 +122,18 @@ func (a *jobArgs) fillPod(ctx context.Context, j *job.Job, to *destination) erro
 	}
 	j.Pod = a.inPod.pod
 	a.inPod.setContext(to)
+	if a.set["chdir"] {
+		say("note: --chdir: pods start in the image's directory, or that of --cd; hpcc writes output files to %s", j.Dir)
+	}
 	if err := a.fillRunInPod(ctx, j, to); err != nil {
 		return err
 	}
 	return a.fillDebug(j, to)
+}
+
+// goesTo reports whether the job goes to another target of this kind, too.
+func (a *jobArgs) goesTo(kind func(job.Target) bool) bool {
+	return slices.ContainsFunc(a.targetChoices, func(w siteChoice) bool { return kind(w.target()) })
 }
 
 // setContext records --context and --namespace in the destination.
@@ -145,27 +154,38 @@ func (to *destination) setEnv(name, value string) {
 	to.Env = env
 }
 
-// notInPods maps flags of "hpcc run" that need the host to a hint for pods.
-var notInPods = map[string]string{
+// inPods maps the flags of "hpcc run" that pods support to "", because fillRunInPod translates them or
+// because a pod is always like that: it has its own empty /tmp, processes and shared memory, the files of
+// its image, and nothing of the host. The other flags have a hint.
+var inPods = map[string]string{
+	"env": "", "env0": "", "set-env": "", "set-env0": "", "unset-env": "", "env-no-expand": "", "clean-env": "", "cd": "", "hostname": "", "uid": "",
+	"private-tmp": "", "no-home": "", "no-passwd": "", "pid": "", "ipc": "", "no-config": "", "stage": "",
 	"bind":       "mount a persistent volume claim with --volume CLAIM:PATH, or COPY files into the image",
 	"mount":      "mount a persistent volume claim with --volume CLAIM:PATH",
 	"home":       "mount a persistent volume claim with --volume CLAIM:PATH",
+	"write":      "leave it out: changes of a pod to its image are lost; keep files with --volume CLAIM:PATH",
+	"write-fake": "mount an empty directory at the path that the program writes to: --volume scratch:PATH",
 	"device":     "request GPUs with --gpus",
+	"gpu":        "request GPUs with --gpus 1",
+	"mpi":        "leave it out: --tasks starts processes with the image's mpirun",
 	"seccomp":    "pods run as ordinary users; do the steps that need root in the Dockerfile",
 	"network":    "use a network policy of the cluster",
+	"join":       "leave it out: the processes that --tasks starts share a pod",
+	"join-ct":    "leave it out: the processes that --tasks starts share a pod",
+	"join-tag":   "leave it out: the processes that --tasks starts share a pod",
 	"join-pid":   "start several processes with --tasks",
-	"runtime":    "leave it out: the cluster chooses the runtime",
 	"entrypoint": "write the program after IMAGE; --entrypoint= leaves out the image's ENTRYPOINT",
 	"gid":        "leave it out: pods run in group 0, as on OpenShift",
 }
 
-// fillRunInPod translates the flags of "hpcc run". Every pod already has what the flags outside
-// notInPods request: its own /tmp and process namespace, writable files and no home directory.
+// fillRunInPod translates the flags of "hpcc run", and refuses those that inPods does not allow.
 func (a *jobArgs) fillRunInPod(ctx context.Context, j *job.Job, to *destination) error {
 	for _, f := range runFlags(new(envChanges)) {
 		n := f.Names()[0]
-		if do := notInPods[n]; do != "" && a.set[n] && (n != "entrypoint" || !a.inPod.pod.Command) {
-			return usagef("--%s cannot be used for pods of %s", n, to.Target).hint("%s", do)
+		do, known := inPods[n]
+		translated := (n == "entrypoint" && a.inPod.pod.Command) || (n == "gpu" && (j.GPUs > 0 || a.set["from"]))
+		if a.set[n] && (do != "" || !known) && !translated {
+			return usagef("--%s cannot be used for pods of %s", n, to.Target).hint("%s", cmp.Or(do, "leave it out"))
 		}
 	}
 	in := &a.inPod
@@ -182,6 +202,7 @@ func (a *jobArgs) fillRunInPod(ctx context.Context, j *job.Job, to *destination)
 	if err := a.fillCode(ctx, j, to, img); err != nil {
 		return err
 	}
+	j.ReadName(cmp.Or(j.Pod.Image, j.Image))
 	return a.fillImageConfig(j, to, img)
 }
 
@@ -276,7 +297,11 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	if cfg == nil && to.Target == job.Argo && j.Image != "" {
 		say("note: image %s is not in the store: if it has an ENTRYPOINT, write that before the program, because Argo ignores it", j.Image)
 	}
-	after, err := envfile.Apply(slices.Clone(has), env.list, !env.noExpand)
+	if j.StartsProcesses() && j.Nodes <= 1 && len(j.Pod.Entrypoint) > 0 && !startsEntry(j.Pod.Entrypoint) {
+		say("note: the image's ENTRYPOINT %s gets mpirun as its arguments; if it does not run them, use --entrypoint=", shellword.Join(j.Pod.Entrypoint))
+	}
+	own := userVariables(j, slices.Concat(has, j.Env))
+	after, err := envfile.Apply(slices.Concat(has, own), env.list, !env.noExpand)
 	if err != nil {
 		return err
 	}
@@ -285,13 +310,21 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 			j.Pod.Env = append(j.Pod.Env, e)
 		}
 	}
-	for _, e := range has {
+	if a.set["unset-env"] && cfg == nil {
+		return usagef("--unset-env: the variables of the image are not known, and pods cannot unset them").hint("leave it out: IMAGE -- env -u NAME CMD")
+	}
+	// The node's runtime sets HOME and HOSTNAME, and Kubernetes the addresses of services.
+	fixed := slices.Concat(has, own, []string{"HOSTNAME=", "KUBERNETES_SERVICE_HOST="})
+	left, err := envfile.Apply(slices.Clone(fixed), env.list, !env.noExpand)
+	if err != nil {
+		return err
+	}
+	for _, e := range fixed {
 		k, _, _ := strings.Cut(e, "=")
-		if !slices.ContainsFunc(after, func(a string) bool { return strings.HasPrefix(a, k+"=") }) {
-			j.Pod.Env = append(j.Pod.Env, k+"=") // a pod can only overwrite a variable of the image
+		if !slices.ContainsFunc(left, func(a string) bool { return strings.HasPrefix(a, k+"=") }) {
+			return usagef("--unset-env: the image or Kubernetes sets %s, and pods cannot unset it", k).hint("make it empty with --set-env %s=, or write IMAGE -- env -u %s CMD", k, k)
 		}
 	}
-	j.Pod.Env = append(j.Pod.Env, userVariables(j, slices.Concat(has, j.Pod.Env, j.Env))...)
 	j.Run = nil
 	if a.inPod.withCode == "" {
 		noteMissingFile(j)
@@ -302,21 +335,25 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 // fillMeasurer fills in the argv of "hpcc entry --measure", which measures the program in a pod.
 // "hpcc build --entry" puts hpcc entry into images.
 func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
-	program := []string{build.EntryFile, "entry"}
 	has := j.Pod.Entrypoint
 	switch {
 	case j.Image == "" || a.inPod.built:
 		return usagef("--measure: the image is not known").hint("write IMAGE after the flags")
 	case cfg == nil:
 		say("note: image %s is not in the store: build it with \"hpcc build --entry\"; if it has another ENTRYPOINT, write that before the program", j.Image)
-	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
+	case !startsEntry(has):
 		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("add it with hpcc build --entry -t %s …", j.Image)
 	}
 	if j.Pod.Command {
 		has = nil
 	}
-	j.Pod.Measurer.Argv = slices.Concat(program, []string{"--measure", "--"}, afterFlags(has[min(len(has), len(program)):]))
+	j.Pod.Measurer.Argv = append([]string{build.EntryFile, "entry", "--measure", "--"}, afterFlags(has[min(len(has), 2):])...)
 	return nil
+}
+
+// startsEntry reports whether an ENTRYPOINT is hpcc entry, which "hpcc build --entry" puts into images.
+func startsEntry(entrypoint []string) bool {
+	return len(entrypoint) > 1 && entrypoint[0] == build.EntryFile && entrypoint[1] == "entry"
 }
 
 // afterFlags returns the arguments of "hpcc entry" after its flags, because the entry point of an
@@ -336,7 +373,7 @@ func afterFlags(argv []string) []string {
 // userVariables returns a name and a home for a user without a passwd entry, for whom getpwuid
 // fails and / is not writable. An image with "hpcc entry" sets them itself.
 func userVariables(j *job.Job, has []string) []string {
-	if len(j.Pod.Entrypoint) > 1 && j.Pod.Entrypoint[1] == "entry" {
+	if startsEntry(j.Pod.Entrypoint) {
 		return nil
 	}
 	var out []string
@@ -397,12 +434,14 @@ func parseArgo(c *cli.Context) (argoArgs, error) {
 // Argo.
 func (a *jobArgs) setServer(to *destination) error {
 	if to.Target != job.Argo {
-		for _, name := range []string{"workflow", "parameter", "artifact"} {
-			if a.set[name] {
-				return usagef("--%s applies only to argo, but the job goes to %s", name, to.Target).hint("use --to argo")
-			}
+		own := slices.DeleteFunc(argoFlags(), func(f cli.Flag) bool { return f.Names()[0] == "debug" })
+		if n := a.set.first(own); n != "" && !a.goesTo(func(t job.Target) bool { return t == job.Argo }) {
+			return usagef("--%s applies only to argo, but the job goes to %s", n, to.Target).hint("use --to argo")
 		}
 		return nil
+	}
+	if a.set["parameter"] && !a.set["workflow"] {
+		return usagef("--parameter needs --workflow").hint("give the parameters of a program as its arguments")
 	}
 	files := []string{a.argo.tokenFile, a.argo.caFile} // "hpcc status" reads them again, from any directory
 	for i, f := range files {
@@ -423,6 +462,15 @@ func (a *jobArgs) setServer(to *destination) error {
 	to.setEnv(argo.CAFileVariable, files[1])
 	to.setEnv(argo.UnverifiedVariable, unverified)
 	to.setEnv(argo.SecureVariable, os.Getenv(argo.SecureVariable))
+	server := to.Env[argo.ServerVariable] != ""
+	for _, name := range []string{"token-file", "ca-file", "insecure-skip-verify"} {
+		if a.set[name] && !server {
+			return usagef("--%s needs --server", name).hint("name the Argo server: --server URL")
+		}
+	}
+	if a.set["context"] && server {
+		return usagef("--context is for kubectl, but the job goes to the Argo server %s", to.Env[argo.ServerVariable]).hint("use only one of them")
+	}
 	if to.Env[argo.ServerVariable] != "" && to.Env[kube.NamespaceVariable] == "" {
 		to.setEnv(kube.NamespaceVariable, cmp.Or(os.Getenv("ARGO_NAMESPACE"), "default"))
 	}
@@ -445,11 +493,19 @@ func (a *jobArgs) checkWorkflow(arguments int) error {
 	if a.job.Measure {
 		return usagef("--measure cannot change the commands of a workflow").hint("write command: [%s, entry, --measure, --, …] in a template, with an image of \"hpcc build --entry\"", build.EntryFile)
 	}
+	others := slices.DeleteFunc(jobFlags(), func(f cli.Flag) bool { return slices.Contains(withWorkflow, f.Names()[0]) })
+	if name := a.set.first(others); name != "" {
+		return usagef("--%s cannot change a workflow", name).hint("set it in the workflow, or as a --parameter that the workflow has")
+	}
 	if !a.set["to"] && !a.set["on"] {
 		a.at.to = job.Argo
 	}
 	return nil
 }
+
+// withWorkflow are the flags of jobs that have an effect with --workflow.
+var withWorkflow = []string{"workflow", "to", "on", "name", "output", "chdir", "params", "parameter", "debug", "context", "namespace", "server", "token-file", "ca-file",
+	"insecure-skip-verify", "no-config", "store"}
 
 // resolveWorkflow is resolve for a job with --workflow.
 func (a *jobArgs) resolveWorkflow(ctx context.Context) (*job.Job, *destination, error) {

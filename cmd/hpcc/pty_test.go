@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"syscall"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -22,15 +20,7 @@ func pty(ts *testscript.TestScript, neg bool, args []string) {
 	master, slave, err := openPTY(&size)
 	ts.Check(err)
 	defer master.Close()
-	name := args[1]
-	if name == "hpcc" {
-		name = filepath.Join(bin, name)
-	}
-	cmd := exec.Command(name, args[2:]...)
-	cmd.Dir = ts.MkAbs(".")
-	for _, k := range []string{"PATH", "HOME", "HPCC_STORE", "XDG_RUNTIME_DIR", "SLURM_CONF", "USER", "TERM", "NO_COLOR"} {
-		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
-	}
+	cmd := commandOf(ts, args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,8 @@ type jobMessage struct {
 	Version  string     `json:"version"`
 	Target   job.Target `json:"target"`
 	Job      *job.Job   `json:"job"`
-	Files    []jobFile  `json:"files,omitempty"` // files that the arguments of the job name
+	Files    []jobFile  `json:"files,omitempty"`         // files that the arguments of the job name
+	Follows  bool       `json:"image_follows,omitempty"` // destination.imageFollows
 }
 
 // A jobFile is a file on this machine that a job needs.
@@ -136,7 +138,7 @@ func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 
 // encodeJob encodes a job for hpcc at the site, with the files on this machine that it names.
 func encodeJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
-	h := jobMessage{Protocol: protocol, Version: version, Target: to.Target, Job: j}
+	h := jobMessage{Protocol: protocol, Version: version, Target: to.Target, Job: j, Follows: to.imageFollows}
 	var names []string
 	for _, w := range j.Run {
 		for _, flag := range []string{"--set-env=", "--set-env0="} {
@@ -186,12 +188,21 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 	if h.Target != to.Target {
 		to = &destination{Cluster: dispatch.Cluster{Target: h.Target}, site: &dispatch.Site{}}
 	}
+	to.imageFollows = h.Follows
 	if err := fillProgram(j, dir, to.site); err != nil {
 		return nil, nil, err
 	}
 	s, err := store.Open(dir)
 	if err != nil {
 		return nil, nil, err
+	}
+	if want := j.ImageDigest; !to.Target.Pods() && !to.imageFollows {
+		if err := pinImage(j, dir); err != nil {
+			return nil, nil, err
+		}
+		if want != "" && digestOf(s, j.ExactImage(), nil) != want {
+			return nil, nil, fmt.Errorf("the name %s refers to another image at this site since the job was sent; submit the job again", j.Image)
+		}
 	}
 	for _, f := range h.Files {
 		file, err := job.KeepFile(s.Jobs(), filepath.Base(f.Name), f.Data)
@@ -216,7 +227,7 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 
 // prepareRemote checks a job for a remote site, and sends the image.
 func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destination) error {
-	for _, name := range []string{"dry-run", "backfill", "time-min"} {
+	for _, name := range []string{"backfill", "time-min"} {
 		if a.set[name] {
 			return usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
 		}
@@ -225,7 +236,27 @@ func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destinat
 	if err != nil {
 		return err
 	}
-	return sendImage(ctx, s, j, to)
+	image, err := missingImage(s, j, to)
+	switch {
+	case err != nil || image == "":
+		return err
+	case a.dryRun:
+		to.imageFollows = true
+		say("note: hpcc submit sends image %s to site %s first", j.Image, to.site.Name)
+		return nil
+	}
+	return sendImage(ctx, s, image, j, to)
+}
+
+// reportRemoteFit is reportFit at a remote site.
+func (a *submitArgs) reportRemoteFit(ctx context.Context, j *job.Job, to *destination) error {
+	argv := []string{"submit", "--job", "-", "--dry-run"}
+	if a.json {
+		argv = append(argv, "--json")
+	}
+	out, err := askRemote(ctx, j, to, argv...)
+	_, werr := os.Stdout.Write(out)
+	return cmp.Or(err, werr)
 }
 
 // sendRemote submits a prepared job at a remote site, and prints its ID.
@@ -306,19 +337,33 @@ func passOn(ctx context.Context, site *dispatch.Site, argv ...string) error {
 	return remoteError(cmd.Run(), site)
 }
 
-// sendImage sends the job's image to the site, unless the site has an image of that digest.
-func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination) error {
+// missingImage returns the exact image to send to the site, or "" if the site has an image of that digest. It records
+// the digest for the site's architecture in the job.
+func missingImage(s *store.Store, j *job.Job, to *destination) (string, error) {
 	if j.Image == "" || isPath(j.Image) {
-		return nil
+		return "", nil
 	}
-	local := digestOf(s, j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
+	here := *j
+	if err := pinImage(&here, s.Dir()); err != nil {
+		return "", err
+	}
+	image := here.ExactImage()
+	local := digestOf(s, image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
+	if !to.Target.Pods() {
+		j.ImageDigest = cmp.Or(local, to.remote.Image)
+	}
 	switch {
 	case local == to.remote.Image && local != "", local == "" && to.remote.Image != "":
-		return nil
+		return "", nil
 	case local == "":
 		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
-		return (&message{err: fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
+		return "", (&message{err: fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
 	}
+	return image, nil
+}
+
+// sendImage sends an image to the site, which names it as the job does.
+func sendImage(ctx context.Context, s *store.Store, image string, j *job.Job, to *destination) error {
 	b := progress("sending " + j.Image + " to " + to.site.Name)
 	defer b.end()
 	cmd := to.site.Command(ctx, onTerminal(), "load", "-", j.Image)
@@ -330,7 +375,7 @@ func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("sending %s to site %s: %w", j.Image, to.site.Name, err)
 	}
-	sent := s.SaveTo(ctx, j.Image, &countedWriter{w: pipe, report: func(n int64) { b.bytes(n, 0) }})
+	sent := s.SaveTo(ctx, image, &countedWriter{w: pipe, report: func(n int64) { b.bytes(n, 0) }})
 	pipe.Close()
 	err = cmd.Wait()
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // a broken pipe means that the command at the site failed

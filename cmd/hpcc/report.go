@@ -218,12 +218,12 @@ func readPrices(flag, file string) (*report.Prices, error) {
 		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("\"hpcc report --help\" shows an example")
 	}
 	p := &report.Prices{}
-	f, err := dispatch.ReadTables(file, p)
+	at, err := dispatch.ReadTables(file, p)
 	if err != nil {
 		return nil, bad(err)
 	}
 	if key, err := p.Check(); err != nil {
-		return nil, bad(f.At(key, err))
+		return nil, bad(at(key, err))
 	}
 	return p, nil
 }

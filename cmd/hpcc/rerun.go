@@ -17,15 +17,17 @@ import (
 func rerunCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rerun", Usage: "run the failed tasks of a job again", ArgsUsage: "JOB...",
-		Description: `Runs again the tasks that failed, were cancelled or were lost, under the same indices. Keeps the
-records of earlier attempts.
+		Description: `Runs again the tasks that failed, were cancelled or were lost, under the same indices and in the same
+image, also if its name has moved. Keeps the records of earlier attempts.
 
    hpcc rerun main
+   hpcc rerun --image sci main
    hpcc rerun --wait --mem 8G --time 4h main`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
 			&cli.StringFlag{Name: "mem", Usage: "request `SIZE` of memory per node: 512M, 4G"},
 			&cli.StringFlag{Name: "time", Usage: "limit the run time to `TIME`: 90m, 1h30m or 1-12:00:00"},
+			&cli.StringFlag{Name: "image", Usage: "run in `IMAGE` as it is now (default: as it was at submission)"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job"},
 			onFlag(), storeFlag(),
 		},
@@ -37,6 +39,7 @@ type rerunArgs struct {
 	*eachJob
 	wait, json bool
 	size       job.Request // 0: as in the last attempt
+	image      string      // "": as in the last attempt
 }
 
 func parseRerun(c *cli.Context) (*rerunArgs, error) {
@@ -44,13 +47,13 @@ func parseRerun(c *cli.Context) (*rerunArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"mem", "time"} {
+	for _, name := range []string{"mem", "time", "image"} {
 		if c.IsSet(name) {
 			jobs.switches = append(jobs.switches, "--"+name+"="+c.String(name))
 		}
 	}
 	size, err := parseSize(c)
-	return &rerunArgs{eachJob: jobs, wait: c.Bool("wait"), json: c.Bool("json"), size: size}, err
+	return &rerunArgs{eachJob: jobs, wait: c.Bool("wait"), json: c.Bool("json"), size: size, image: c.String("image")}, err
 }
 
 func (a *rerunArgs) run(ctx context.Context) error {
@@ -63,7 +66,12 @@ func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.S
 	if err != nil {
 		return err
 	}
-	tasks, notes, err := s.Rerun(ctx, st.Jobs(), a.size)
+	to, err := a.asked()
+	if err != nil {
+		release()
+		return err
+	}
+	tasks, notes, err := s.Rerun(ctx, st.Jobs(), to, func(j *job.Job) error { return a.checkImageVersion(ctx, s, j) })
 	release()
 	if errors.Is(err, dispatch.ErrNothingFailed) {
 		say("job %s: %v", s.ID, err)
@@ -73,8 +81,9 @@ func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.S
 		return fmt.Errorf("running tasks of job %s again: %w", s.ID, err)
 	}
 	sayNotes(notes)
+	noteMoved(st, s)
 	if a.json {
-		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "job", "id": s.ID, "native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)})
+		err = json.NewEncoder(os.Stdout).Encode(withImage(map[string]any{"type": "job", "id": s.ID, "native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)}, s.Imaged()))
 	} else {
 		_, err = fmt.Println(s.ID)
 	}
@@ -87,4 +96,44 @@ func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.S
 		return err
 	}
 	return waitFor(ctx, st, s)
+}
+
+// asked returns the memory, time and image of the command line.
+func (a *rerunArgs) asked() (to dispatch.Rerun, err error) {
+	to.Memory, to.Time = a.size.Memory, a.size.Time
+	if a.image == "" {
+		return to, nil
+	}
+	named := job.Job{Image: a.image}
+	if err = absoluteImage(&named); err == nil {
+		err = pinImage(&named, a.store)
+	}
+	to.Image, to.ImageVersion = named.Image, named.ImageVersion
+	return to, err
+}
+
+// checkImageVersion refuses to run tasks of a job again in an image that is gone, or in a file that has changed. It unpacks the
+// image if needed.
+func (a *rerunArgs) checkImageVersion(ctx context.Context, s *dispatch.Submission, j *job.Job) (err error) {
+	if j.Image == "" || s.Target.Pods() {
+		return nil
+	}
+	if j.ImageFile == "" {
+		at := rootArgs{image: j.ExactImage(), store: a.store}
+		_, err = at.imageDir(ctx)
+	} else if _, err = os.Stat(j.Image); err == nil {
+		err = j.Changed(j.Image)
+	}
+	if err != nil && a.image == "" && !errors.As(err, new(*message)) {
+		return (&message{err: err}).hint("hpcc rerun --image %s %s runs the tasks in that image as it is now", j.Image, s.ID)
+	}
+	return err
+}
+
+// noteMoved prints a note if the name of the job's image refers to another image now.
+func noteMoved(st *store.Store, s *dispatch.Submission) {
+	j := s.Imaged()
+	if d, err := st.Digest(j.Image); err == nil && j.ImageDigest != "" && d.String() != j.ImageDigest && !s.Target.Pods() {
+		say("note: %s refers to another image now: the tasks run in %s as before, not in %s; --image %s takes the new one", j.Image, j.ImageDigest, d, j.Image)
+	}
 }

@@ -12,7 +12,7 @@ import (
 func rmCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rm", Usage: "remove image names", ArgsUsage: "NAME...",
-		Description: `Removes image names. "hpcc gc" deletes the data that no image needs any more.
+		Description: `Removes image names. "hpcc gc" deletes the data that no image and no unfinished job needs any more.
 
    hpcc rm sci`,
 		Flags:  []cli.Flag{storeFlag()},

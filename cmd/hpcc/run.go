@@ -15,6 +15,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/front/scripts"
 	"hpcc/runtime"
+	"hpcc/runtime/caps"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
@@ -51,15 +52,14 @@ func runCommandFlags() []cli.Flag {
 	env := new(envChanges)
 	flags := runFlags(env)
 	inSection("", flagsOf(flags, containerSection)...)
-	docker := []cli.Flag{
-		&cli.GenericFlag{Name: "env", Aliases: []string{"e"}, Value: &envFlag{e: env, name: "set-env", parse: env.setOne}, Usage: "set `NAME=VALUE`; NAME alone copies a variable of the caller"},
-		&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "ignored: hpcc run leaves nothing behind"},
-	}
+	docker := []cli.Flag{&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "accepted: hpcc run leaves nothing behind"}}
 	only := inSection(containerSection,
 		&cli.StringFlag{Name: "only", Usage: "mount only directory `DIR` of the image, over the host's files"},
+		&cli.BoolFlag{Name: "explain", Usage: "print what the program would see, with its sources, and exit"},
+		&cli.BoolFlag{Name: "json", Usage: "with --explain: print one JSON object"},
 		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
 	)
-	return slices.Concat(docker, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, otherRuntimeFlag(), storeFlag()))
+	return slices.Concat(docker, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, storeFlag()))
 }
 
 // stagedFile is the flag for an image in a file with another extension than .sqfs and .sif. Its
@@ -67,14 +67,33 @@ func runCommandFlags() []cli.Flag {
 // mounted (runtime/entry.go).
 const stagedFile = "staged-file"
 
-// actionFlags are hidden flags, which the front for apptainer uses.
+// actionFlags are hidden flags, which the front for apptainer uses; that for docker uses one of them.
 func actionFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "action", Hidden: true, Usage: "run `ACTION` of Apptainer"},
 		&cli.StringSliceFlag{Name: "inject", Hidden: true, Usage: "set `NAME=VALUE` after the image's scripts"},
 		&cli.BoolFlag{Name: "no-eval", Hidden: true, Usage: "do not evaluate the values of --inject"},
+		&cli.StringFlag{Name: "capabilities", Hidden: true, Usage: "give the program the capabilities in `LIST` (front)"},
 		&cli.BoolFlag{Name: stagedFile, Hidden: true, Usage: "IMAGE is a SquashFS or SIF file with another extension"},
 	}
+}
+
+// capabilities returns those of --capabilities. Only apptainer's survive the exec of a program that is
+// not root.
+func capabilities(list string, isApptainer bool) (*specs.LinuxCapabilities, error) {
+	options := "--cap-add or --cap-drop"
+	if isApptainer {
+		options = "--add-caps or --drop-caps"
+	}
+	set, err := caps.Parse(list)
+	if err != nil {
+		return nil, usagef("%s: %w", options, err)
+	}
+	l := &specs.LinuxCapabilities{Bounding: set, Permitted: set, Effective: set}
+	if isApptainer {
+		l.Inheritable, l.Ambient = set, set
+	}
+	return l, nil
 }
 
 // parseAction returns the action of a command line, or nil.
@@ -104,11 +123,8 @@ func atStatus(status int, err error) error {
 	return &message{err: err, status: status}
 }
 
-// hpccOnlyFlags are the flags that other OCI runtimes do not support.
-var hpccOnlyFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "ipc", "join", "join-ct", "join-tag", "join-pid"}
-
 // notOverHost are the flags that have no meaning if the root is the host's.
-var notOverHost = []string{"write", "write-fake", "uid", "gid", "seccomp", "no-home", "pid", "ipc", "device", "mpi", "runtime"}
+var notOverHost = []string{"write", "write-fake", "uid", "gid", "seccomp", "no-home", "pid", "ipc", "hostname", "device", "mpi"}
 
 // runArgs is the command line of "hpcc run", completed from the run.conf files.
 type runArgs struct {
@@ -119,44 +135,55 @@ type runArgs struct {
 	imageEnv   []int // positions in env of the image's variables; only with options.ChRun
 	keepDollar bool  // do not expand $NAME in the values of env
 	devices    devices.Request
-	other      string // name of another OCI runtime; "" for hpcc itself
 	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
 	action     *scripts.Action // of the front for apptainer; nil without it
 	docker     dockerRun       // of the front for docker
+	explains   *explanation    // of --explain; nil without it
 }
 
-func parseRun(c *cli.Context) (_ *runArgs, err error) {
+func parseRun(c *cli.Context) (*runArgs, error) {
+	a, err := parseRunWith(c, runconf.Read)
+	switch {
+	case err != nil:
+	case c.Bool("explain"):
+		a.explains, err = parseExplanation(c, a)
+	case c.Bool("json"):
+		err = usagef("--json needs --explain")
+	}
+	return a, err
+}
+
+// parseRunWith parses a command line of "hpcc run". read returns the lines of the run.conf files.
+func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runArgs, err error) {
 	defer setChRunStatus(c.Bool("ch-run"), &err)
 	if c.NArg() == 0 {
 		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists the images`)
 	}
 	args := trimDashes(c.Args().Tail())
 	a := &runArgs{
-		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c), isFile: c.Bool(stagedFile)},
+		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), isFile: c.Bool(stagedFile)},
 		options: runtime.Options{Args: args},
 		measure: c.Generic("measure").(*measureFlag).file,
-		other:   c.String("runtime"),
 	}
-	if a.measure != "" {
-		return a, nil
+	if c.Bool("explain") {
+		a.measure = ""
 	}
-	w, err := parseRunSources(c)
+	if a.root.stage, err = parseStage(c); err != nil || a.measure != "" {
+		return a, err
+	}
+	w, err := parseRunSources(c, read)
 	if err != nil {
 		return nil, err
 	}
 	if a.options, err = w.options(args); err != nil {
 		return nil, err
 	}
+	if err := w.join(&a.options); err != nil {
+		return nil, err
+	}
 	if a.imageEnv = envOf(c).image; c.Bool("ch-run") {
 		a.options.ChRun, a.root.image = true, chRunImage(a.root.image)
-	}
-	if c.IsSet("runtime") {
-		for _, name := range hpccOnlyFlags {
-			if w.isSet(name) {
-				return nil, usagef("--%s cannot be used with --runtime", name).hint("leave --runtime out to run the program with hpcc itself")
-			}
-		}
 	}
 	if a.options.Only, a.options.Argv0 = c.String("only"), c.String("argv0"); a.options.Only != "" {
 		for _, name := range notOverHost {
@@ -171,6 +198,12 @@ func parseRun(c *cli.Context) (_ *runArgs, err error) {
 	}
 	a.env, a.keepDollar, a.devices = w.env(), w.boolean("env-no-expand"), w.devices()
 	a.action = parseAction(c)
+	a.options.Apptainer = a.action != nil
+	if c.IsSet("capabilities") {
+		if a.options.Capabilities, err = capabilities(c.String("capabilities"), a.action != nil); err != nil {
+			return nil, err
+		}
+	}
 	if a.docker, err = parseDockerRun(c, &a.options); err != nil {
 		return nil, err
 	}
@@ -208,12 +241,13 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	spec, err := a.spec(root, img)
+	if a.explains != nil {
+		return a.explains.print(root, img)
+	}
+	spec, notes, err := a.spec(root, img)
+	sayNotes(notes)
 	if err == nil {
 		err = a.docker.check(img.Architecture)
-	}
-	if err == nil && a.other != "" {
-		return runOther(a.other, spec)
 	}
 	if err == nil {
 		err = runtime.Exec(spec)
@@ -238,8 +272,9 @@ func (a *runArgs) checkWrite() error {
 	return usagef("%s is not an image directory", a.root.image).hint("-w is --write; --workdir DIR sets the working directory")
 }
 
-// spec returns the specification of the container: the program, its environment and devices.
-func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
+// spec returns the specification of the container, the program, its environment and devices, and
+// notes for the user.
+func (a *runArgs) spec(root string, img runtime.Image) (_ *specs.Spec, notes []string, err error) {
 	if a.entrypoint != nil {
 		img.Config.Entrypoint = nil
 		if *a.entrypoint != "" {
@@ -252,24 +287,22 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	a.options.Architecture = img.Architecture
 	if a.options.ChRun {
 		if err := a.replaceWithChRun(root, &img); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	spec, err := runtime.Spec(root, img.Config, a.options)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if a.options.Only != "" {
 		a.devices = devices.Request{} // the host's devices and libraries are in place
 	}
-	notes, err := a.devices.Add(spec)
-	sayNotes(notes)
-	if err != nil {
-		return nil, err
+	if notes, err = a.devices.Add(spec); err != nil {
+		return nil, notes, err
 	}
 	vars, err := envfile.Apply(withoutVariable(spec.Process.Env, "HPCC_RUNNING"), a.env, !a.keepDollar)
 	if err != nil {
-		return nil, err
+		return nil, notes, err
 	}
 	switch {
 	case a.options.ChRun:
@@ -283,7 +316,7 @@ func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
 	if a.action != nil {
 		a.action.Wrap(root, img, spec)
 	}
-	return spec, nil
+	return spec, notes, nil
 }
 
 // withoutVariable removes a variable from an environment, in place.
@@ -301,22 +334,4 @@ func withoutVariable(env []string, name string) []string {
 func isPath(image string) bool {
 	return filepath.IsAbs(image) || image == "." || image == ".." ||
 		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
-}
-
-func otherRuntimeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "runtime", Usage: "use OCI runtime `NAME` (crun, runc) instead"}
-}
-
-// runOther runs the specification with another OCI runtime.
-func runOther(name string, s *specs.Spec) error {
-	dir, err := stateDir("", true)
-	if err == nil {
-		err = runtime.HandOver(name, filepath.Join(dir, "bundles"), s)
-	}
-	var re *process.Error
-	var m *message
-	if errors.As(err, &m) || errors.As(err, &re) {
-		return err
-	}
-	return fmt.Errorf("running with --runtime %s: %w", name, err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/job"
 	"hpcc/runtime"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
@@ -25,16 +28,17 @@ import (
 // runFlags are the flags that "hpcc run" and jobs share. Names and letters that ch-run also
 // has mean the same.
 func runFlags(env *envChanges) []cli.Flag {
+	home := new(bool)
 	return slices.Concat(inSection(containerSection, env.flags()...), inSection(containerSection,
 		&cli.StringFlag{Name: "cd", Aliases: []string{"c", "workdir"}, Usage: "start in directory `DIR` of the image"},
 		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b", "v"}, Usage: "bind host path `SRC`[:DST[:ro]]"},
 		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program modify the image directory"},
 		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program modify a temporary copy, at most `SIZE`"},
 		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "mount an empty /tmp"},
-		&cli.BoolFlag{Name: "no-home", Usage: "do not bind the home directory"},
+		&cli.GenericFlag{Name: "no-home", Value: &switchFlag{to: home, off: true}, Usage: "do not bind the home directory"},
 	), inSection(containerSection, deviceFlags()...), inSection(isolationSection,
 		&cli.BoolFlag{Name: "clean-env", Usage: "start from the image's environment instead of the caller's"},
-		&cli.BoolFlag{Name: "home", Usage: "bind the home directory (default)"},
+		&cli.GenericFlag{Name: "home", Value: &switchFlag{to: home}, Usage: "bind the home directory (default)"},
 		&cli.StringSliceFlag{Name: "mount", Usage: "mount `SPEC`: type=bind or tmpfs,source=SRC,target=DST[,readonly]"},
 		&cli.StringFlag{Name: "entrypoint", Usage: "run `PROG` instead of the image's ENTRYPOINT and CMD"},
 		&cli.IntFlag{Name: "uid", Aliases: []string{"u"}, Usage: "use user ID `N` in the container"},
@@ -44,7 +48,7 @@ func runFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "network", Usage: "use `NETWORK`: host (default) or none"},
 		&cli.StringFlag{Name: "hostname", Usage: "set the host name to `NAME`"},
 		&cli.BoolFlag{Name: "pid", Usage: "use a PID namespace with an init process"},
-		&cli.BoolFlag{Name: "ipc", Usage: "use an IPC namespace: no shared memory segments of the host"},
+		&cli.BoolFlag{Name: "ipc", Usage: "use an IPC namespace: System V objects, message queues"},
 	), inSection(isolationSection,
 		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node"},
 		&cli.IntFlag{Name: "join-ct", Usage: "with --join: wait for `N` tasks (default: the launcher's)"},
@@ -62,24 +66,75 @@ type runSources struct {
 	defaults *defaults // nil without defaults
 }
 
-// parseRunSources reads the run.conf files and refuses flags that contradict each other on the
-// command line.
-func parseRunSources(c *cli.Context) (*runSources, error) {
-	pairs := [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}}
-	for _, join := range []string{"join", "join-ct", "join-tag"} {
-		pairs = append(pairs, [2]string{"pid", join}, [2]string{join, "join-pid"})
+// contradictions are pairs of flags that cannot be used together.
+var contradictions = [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}, {"pid", "join"}, {"pid", "join-ct"}, {"pid", "join-tag"},
+	{"join", "join-pid"}, {"join-ct", "join-pid"}, {"join-tag", "join-pid"}}
+
+// notJoined are the flags that have no effect in the namespaces of another run, which has its own.
+var notJoined = []string{"bind", "mount", "write", "write-fake", "private-tmp", "no-home", "uid", "gid", "no-passwd", "network", "hostname", "ipc", "device", "gpu", "only"}
+
+// parseOn reports whether a command line has a flag and does not switch it off, as --pid=false does.
+func parseOn(c *cli.Context, name string) bool {
+	if !c.IsSet(name) {
+		return false
 	}
-	for _, pair := range pairs {
-		if c.IsSet(pair[0]) && c.IsSet(pair[1]) {
+	switch v := c.Generic(name).(type) {
+	case *sizeFlag:
+		return v.size != ""
+	case *switchFlag:
+		return true
+	}
+	v, isBool := c.Value(name).(bool)
+	return v || !isBool
+}
+
+// parseRunCheck refuses flags of "hpcc run" that no machine could fulfil. Commands that write the
+// flags to a job script or a wrapper call it, so that the error does not come later on a node.
+func parseRunCheck(c *cli.Context) error {
+	w, err := parseRunLine(c)
+	if err != nil {
+		return err
+	}
+	o, err := w.options(nil)
+	if err == nil {
+		err = o.Check()
+	}
+	if err == nil {
+		err = w.devices().Check()
+	}
+	var m *message
+	if err != nil && !errors.As(err, &m) {
+		err = usagef("%w", err)
+	}
+	return err
+}
+
+// parseRunLine returns the flags of a command line. It refuses those that contradict each other.
+func parseRunLine(c *cli.Context) (*runSources, error) {
+	for _, pair := range contradictions {
+		if parseOn(c, pair[0]) && parseOn(c, pair[1]) {
 			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("use only one of them")
 		}
 	}
-	w := &runSources{line: c}
+	for _, name := range notJoined {
+		if parseOn(c, "join-pid") && parseOn(c, name) && !c.Bool("ch-run") { // ch-run ignores them
+			return nil, usagef("--%s cannot be used with --join-pid: the program sees the mounts, IDs and namespaces of process %d", name, c.Int("join-pid")).hint("leave one of them out")
+		}
+	}
+	return &runSources{line: c}, nil
+}
+
+// parseRunSources reads the flags of a command line and of the run.conf files, whose lines read
+// returns.
+func parseRunSources(c *cli.Context, read func() ([]runconf.Line, error)) (*runSources, error) {
+	w, err := parseRunLine(c)
+	if err != nil {
+		return nil, err
+	}
 	if c.Bool("no-config") {
 		return w, nil
 	}
-	var err error
-	w.defaults, err = readDefaults()
+	w.defaults, err = readDefaults(read)
 	return w, err
 }
 
@@ -90,7 +145,7 @@ func (w *runSources) source(name string, rivals ...string) *cli.Context {
 		return w.line
 	}
 	for _, r := range rivals {
-		if w.line.IsSet(r) {
+		if parseOn(w.line, r) {
 			return w.line
 		}
 	}
@@ -141,7 +196,7 @@ const maxID = 1<<32 - 2
 func (w *runSources) options(args []string) (runtime.Options, error) {
 	o := runtime.Options{
 		Args: args, Dir: w.text("cd"), Binds: w.list("bind"), Mounts: w.list("mount"),
-		Write: w.boolean("write", "write-fake"), NoHome: w.boolean("no-home", "home"), PrivateTmp: w.boolean("private-tmp"),
+		Write: w.boolean("write", "write-fake"), NoHome: w.noHome(), PrivateTmp: w.boolean("private-tmp"),
 		FakeRoot: w.boolean("seccomp"), NoPasswd: w.boolean("no-passwd"), CleanEnv: w.boolean("clean-env"),
 		Hostname: w.text("hostname"), OwnPIDs: w.boolean("pid", "join", "join-ct", "join-tag", "join-pid"),
 		OwnIPC: w.boolean("ipc"),
@@ -171,48 +226,70 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	if h := o.Hostname; w.isSet("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
 		return o, usagef("--hostname %q is not a valid host name", h).hint("use at most 64 letters, digits, dots and hyphens")
 	}
-	return o, w.join(&o)
+	// These three only count on the command line, because the run.conf files are read too late.
+	c := w.line
+	o.JoinPID, o.JoinCount, o.JoinTag = c.Int("join-pid"), c.Int("join-ct"), c.String("join-tag")
+	switch {
+	case c.IsSet("join-pid") && o.JoinPID < 1:
+		return o, usagef("--join-pid %d is not a process ID", o.JoinPID)
+	case c.IsSet("join-ct") && o.JoinCount < 1:
+		return o, usagef("--join-ct %d: not a positive number", o.JoinCount)
+	}
+	return o, nil
 }
 
-// join sets the tasks that share namespaces. It reads the command line only, because the run.conf
-// files are read too late.
+// join completes the options of a program that shares namespaces with others, with the tag and
+// number of tasks that the launcher has set.
 func (w *runSources) join(o *runtime.Options) error {
-	c := w.line
-	if o.JoinPID = c.Int("join-pid"); c.IsSet("join-pid") {
-		if o.JoinPID < 1 {
-			return usagef("--join-pid %d is not a process ID", o.JoinPID)
-		}
-		return nil
-	}
-	if !c.Bool("join") && !c.IsSet("join-ct") && !c.IsSet("join-tag") {
+	if c := w.line; !c.Bool("join") && !c.IsSet("join-ct") && !c.IsSet("join-tag") {
 		return nil
 	}
 	tag, count, err := runtime.Peers(os.Getenv)
-	if c.IsSet("join-ct") {
-		if count, err = c.Int("join-ct"), nil; count < 1 {
-			return usagef("--join-ct %d: not a positive number", count)
-		}
-	}
-	if err != nil {
+	if err != nil && o.JoinCount == 0 {
 		return err
 	}
-	if c.IsSet("join-tag") {
-		if tag = c.String("join-tag"); tag == "" {
-			return usagef("--join-tag is empty").hint("give all tasks of the job the same tag")
-		}
-	}
-	o.JoinTag, o.JoinCount = tag, count
+	o.JoinTag, o.JoinCount = cmp.Or(o.JoinTag, tag), cmp.Or(o.JoinCount, count)
 	return nil
 }
+
+// noHome reports whether the home directory is hidden.
+func (w *runSources) noHome() bool {
+	name := "no-home"
+	if w.line.IsSet("home") {
+		name = "home"
+	}
+	home, ok := w.source(name).Generic("home").(*switchFlag) // "hpcc wrap" lacks the flag
+	return ok && !home.isOn()
+}
+
+// A switchFlag is one of two flags without an argument that switch the same setting on and off. The
+// last of them counts.
+type switchFlag struct {
+	to  *bool // false, unless the last flag was that with off
+	off bool
+}
+
+func (f *switchFlag) Set(arg string) error {
+	on, err := strconv.ParseBool(arg)
+	*f.to = on == f.off
+	return err
+}
+func (f *switchFlag) String() string   { return "" }
+func (f *switchFlag) IsBoolFlag() bool { return true }
+
+// isOn reports whether this flag's setting counts, not that of the other flag.
+func (f *switchFlag) isOn() bool { return *f.to == f.off }
 
 // sizeFlag is the value of -W, which is optional.
 type sizeFlag struct{ size string }
 
 func (f *sizeFlag) Set(arg string) error {
-	if f.size = arg; arg == "true" {
+	switch f.size = arg; arg {
+	case "true":
 		f.size = runtime.DefaultFake
-	}
-	if arg == "" {
+	case "false":
+		f.size = ""
+	case "":
 		return errors.New("the size is empty")
 	}
 	return nil
@@ -231,8 +308,8 @@ type defaults struct {
 }
 
 // readDefaults reads the run.conf files. It returns nil if they set no flags.
-func readDefaults() (*defaults, error) {
-	lines, err := runconf.Read()
+func readDefaults(read func() ([]runconf.Line, error)) (*defaults, error) {
+	lines, err := read()
 	if err != nil {
 		m := &message{err: err}
 		if closed := new(fs.PathError); !errors.As(err, &closed) {
@@ -268,47 +345,68 @@ func checkDefaults(argv []string) error {
 		return fmt.Errorf("%q is not the value of a flag", c.Args().First())
 	}
 	for _, name := range commandLineOnly {
-		if c.IsSet(name) && (name != "no-config" || c.Bool(name)) { // its variable may be set but empty
+		if parseOn(c, name) || (name != "no-config" && c.IsSet(name)) { // its variable may be set but empty
 			return fmt.Errorf("--%s is allowed on the command line only", name)
 		}
 	}
 	return nil
 }
 
-// parseRunFlags parses arguments as flags of "hpcc run".
+// keepBlanks makes repeatable flags keep the blanks around their values.
+func keepBlanks(flags []cli.Flag) []cli.Flag {
+	for _, f := range flags {
+		if list, ok := f.(*cli.StringSliceFlag); ok {
+			list.KeepSpace = true
+		}
+	}
+	return flags
+}
+
+// parseRunFlags parses arguments as flags of "hpcc run" that jobs share.
 func parseRunFlags(argv []string) (*cli.Context, error) {
+	return parseFlags(runFlags(new(envChanges)), argv)
+}
+
+func parseFlags(flags []cli.Flag, argv []string) (*cli.Context, error) {
 	var parsed *cli.Context
 	a := &cli.App{
-		Name: "run", Flags: runFlags(new(envChanges)), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
+		Name: "run", Flags: keepBlanks(flags), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
+		Before:         parseNonEmpty,
 		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return err },
 		ExitErrHandler: func(*cli.Context, error) {},
 		Action:         func(c *cli.Context) error { parsed = c; return nil },
 	}
-	err := a.Run(append([]string{"run"}, argv...))
+	err := a.Run(uniform(append([]string{"run"}, argv...), 1, flags, nil))
 	if err == nil && parsed == nil {
 		err = errors.New("not flags of hpcc run")
 	}
 	return parsed, err
 }
 
-// envChanges collects --set-env, --set-env0 and --unset-env in the order of the command line,
-// in which they apply.
+// envChanges collects --env, --set-env, --set-env0 and --unset-env in the order of the command
+// line, in which they apply.
 type envChanges struct {
 	list     []envfile.Change
 	argv     []string // the flags as given, for a job script that repeats them
+	sources  []string // the flag, or the line of its file, of each change of list
 	image    []int    // positions in list of the image's own variables (--image-env)
 	noExpand bool
 	deferred bool // do not read files whose names contain {task}, because each task reads its own
 }
 
 func (e *envChanges) flags() []cli.Flag {
+	flag := func(name, usage string, parse func(string) error) *cli.GenericFlag {
+		return &cli.GenericFlag{Name: name, Value: &envFlag{e: e, name: name, parse: parse}, Usage: usage}
+	}
+	env := flag("env", "set `NAME=VALUE`; NAME alone copies a variable of the caller", e.setExact)
+	env.Aliases = []string{"e"}
+	env0 := flag("env0", "set variables as --env does, from `FILE` with NUL-terminated records", e.readFile(envfile.Options{NUL: true, Exact: true}))
+	env0.Hidden = true // for the files of jobs
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "set-env", Value: &envFlag{e: e, name: "set-env", parse: e.setFile(false)},
-			Usage: "set variables from `FILE`, or one from NAME=VALUE"},
-		&cli.GenericFlag{Name: "set-env0", Value: &envFlag{e: e, name: "set-env0", parse: e.setFile(true)},
-			Usage: "set variables from `FILE` with NUL-terminated records"},
-		&cli.GenericFlag{Name: "unset-env", Value: &envFlag{e: e, name: "unset-env", parse: e.unset},
-			Usage: "unset variables whose names match `GLOB`"},
+		env, env0,
+		flag("set-env", "set variables from `FILE`, or one from NAME=VALUE", e.set(envfile.Options{})),
+		flag("set-env0", "set variables from `FILE` with NUL-terminated records", e.set(envfile.Options{NUL: true})),
+		flag("unset-env", "unset variables whose names match `GLOB`", e.unset),
 		&cli.BoolFlag{Name: "env-no-expand", Usage: "do not expand $NAME in values", Destination: &e.noExpand},
 	}
 }
@@ -316,57 +414,81 @@ func (e *envChanges) flags() []cli.Flag {
 // envOf returns the changes of the environment that a command line requests.
 func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
 
-// setFile reads one argument of --set-env: an assignment if it has a "=", else a file. The
-// bare form means the image's own environment, which hpcc always sets; see joinBareSetEnv.
-func (e *envChanges) setFile(nul bool) func(string) error {
+// set reads one argument of --set-env: an assignment if it has a "=", else a file. The bare
+// form means the image's own environment, which hpcc always sets; see joinBareSetEnv.
+func (e *envChanges) set(o envfile.Options) func(string) error {
 	return func(arg string) error {
 		if arg == bareSetEnv {
 			return nil
 		}
 		if strings.Contains(arg, "=") {
-			c, err := envfile.Literal(arg)
-			e.list = append(e.list, c)
-			return err
+			return e.add(envfile.Literal(arg))
 		}
-		if arg == "" {
-			return errors.New("the file name is empty")
-		}
-		if e.deferred && strings.Contains(arg, "{task}") {
-			return nil
-		}
-		f, err := wait.Open(arg)
+		err := e.readFile(o)(arg)
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("file %q: %w; NAME=VALUE sets one variable", arg, syscall.ENOENT)
 		}
+		return err
+	}
+}
+
+// readFile reads the assignments in a file.
+func (e *envChanges) readFile(o envfile.Options) func(string) error {
+	return func(name string) error {
+		if e.deferred && strings.Contains(name, job.Placeholder) {
+			return nil
+		}
+		f, err := wait.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		cs, err := envfile.Read(f, arg, envfile.Options{NUL: nul})
+		cs, err := envfile.Read(f, name, o)
 		e.list = append(e.list, cs...)
 		return err
 	}
 }
 
-// setOne reads one argument of --env: an assignment, or the name of a variable of the
-// caller. As with docker, the value is not expanded.
-func (e *envChanges) setOne(arg string) error {
-	name, value, ok := strings.Cut(arg, "=")
+// setExact reads one argument of --env: an assignment, or the name of a variable of the caller.
+func (e *envChanges) setExact(arg string) error {
+	arg, err := withValue(arg)
+	if err != nil {
+		return err
+	}
+	return e.add(envfile.Exact(arg))
+}
+
+// withValue returns the assignment of an argument of --env.
+func withValue(arg string) (string, error) {
+	if strings.Contains(arg, "=") {
+		return arg, nil
+	}
+	value, ok := os.LookupEnv(arg)
 	if !ok {
-		if value, ok = os.LookupEnv(name); !ok {
-			return nil
+		return "", fmt.Errorf("variable %q is not set; export it first, or write NAME=VALUE", arg)
+	}
+	return arg + "=" + value, nil
+}
+
+// forJob returns the flags for a job, which starts with other variables than this process: --env
+// has the values that it copies.
+func (e *envChanges) forJob() []string {
+	argv := slices.Clone(e.argv)
+	for i, flag := range argv {
+		if arg, ok := strings.CutPrefix(flag, "--env="); ok {
+			arg, _ = withValue(arg)
+			argv[i] = "--env=" + arg
 		}
 	}
-	c, err := envfile.Exact(name, value)
+	return argv
+}
+
+func (e *envChanges) add(c envfile.Change, err error) error {
 	e.list = append(e.list, c)
 	return err
 }
 
-func (e *envChanges) unset(glob string) error {
-	c, err := envfile.Unset(glob)
-	e.list = append(e.list, c)
-	return err
-}
+func (e *envChanges) unset(glob string) error { return e.add(envfile.Unset(glob)) }
 
 // envFlag is the parser's value of one of the flags above.
 type envFlag struct {
@@ -377,14 +499,20 @@ type envFlag struct {
 }
 
 func (f *envFlag) Set(arg string) error {
+	if arg == "" { // the flag parser also sets the other name of a flag, to String()
+		return errors.New("the value is empty")
+	}
 	if arg != bareSetEnv {
 		value := arg
-		if f.name != "unset-env" && !strings.Contains(arg, "=") {
+		if f.name != "env" && f.name != "unset-env" && !strings.Contains(arg, "=") {
 			value, _ = filepath.Abs(arg) // a job starts in another directory
 		}
 		f.e.argv = append(f.e.argv, "--"+f.name+"="+value)
 	}
 	f.err = f.parse(arg)
+	for _, c := range f.e.list[len(f.e.sources):] {
+		f.e.sources = append(f.e.sources, cmp.Or(c.At(), "--"+f.name))
+	}
 	return f.err
 }
 

@@ -112,14 +112,14 @@ func (a *scriptArgs) run(ctx context.Context) error {
 		return err
 	}
 	if a.keep {
-		return a.keepScript(j, to)
+		return a.keepScript(ctx, j, to)
 	}
 	var text string
 	var notes []string
 	if a.with != "" {
 		text, notes, err = kube.RenderAround(j, a.around)
 	} else {
-		text, notes, err = dispatch.Render(j, to.Target)
+		text, notes, err = to.Script(j)
 	}
 	if err != nil {
 		return err
@@ -134,12 +134,12 @@ func (a *scriptArgs) run(ctx context.Context) error {
 
 // keepScript writes the script of an interactive job into the store and prints commands that
 // run it. The command line of ssh on the other machine then contains no values of the job.
-func (a *scriptArgs) keepScript(j *job.Job, to *destination) error {
+func (a *scriptArgs) keepScript(ctx context.Context, j *job.Job, to *destination) error {
 	s, err := store.Open(a.store)
 	if err != nil {
 		return err
 	}
-	sub, script, notes, err := dispatch.Keep(s.Jobs(), j, to.Cluster)
+	sub, script, notes, err := dispatch.Keep(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
 		return readOnlyHint(err, s.Jobs(), storeHint)
 	}

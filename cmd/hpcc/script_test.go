@@ -32,6 +32,10 @@ import (
 var bin, full, load string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(unusualMark) != "" {
+		fmt.Fprintln(os.Stderr, execUnusual(os.Args[1:]))
+		os.Exit(1)
+	}
 	_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, goruntime.GOMAXPROCS(0)))) // -parallel overrides it
 	flag.Parse()
 	testenv.Run(withPrograms{m})
@@ -136,7 +140,7 @@ var facilities = map[string]func() error{
 		return err
 	},
 	"pmix": func() error { // srun can start tasks of Open MPI
-		out, err := exec.Command("srun", "--mpi=list").CombinedOutput()
+		out, err := testenv.SchedulerCommand("slurm", "srun", "--mpi=list").CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "pmix") {
 			err = fmt.Errorf("srun has no pmix: %s", out)
 		}
@@ -166,24 +170,24 @@ var facilities = map[string]func() error{
 		return nil
 	},
 	"slurm": func() error {
-		out, err := exec.Command("scontrol", "ping").CombinedOutput()
+		out, err := testenv.SchedulerCommand("slurm", "scontrol", "ping").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	},
 	"gridengine": func() error {
-		out, err := exec.Command("qstat").CombinedOutput()
+		out, err := testenv.SchedulerCommand("gridengine", "qstat").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	},
 	"lsf": func() error { // see testdata/lsf/up.sh
-		if os.Getenv("LSF_ENVDIR") == "" {
+		if testenv.ClusterVariable("LSF_ENVDIR") == "" {
 			return fmt.Errorf("%w: LSF_ENVDIR does not name the directory of an LSF", errOptional)
 		}
-		out, err := exec.Command("lsid").CombinedOutput()
+		out, err := testenv.SchedulerCommand("lsf", "lsid").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -194,11 +198,11 @@ var facilities = map[string]func() error{
 	"kube":      kubeNode,
 	"kube-api":  kubeAPI,
 	"slurm-oci": func() error { // Slurm can run containers; see testdata/slurm/up.sh
-		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
+		_, err := os.Stat(filepath.Join(filepath.Dir(testenv.ClusterVariable("SLURM_CONF")), "oci.conf"))
 		return err
 	},
 	"slurm-disks": func() error { // each node has other files in the directory local; see testdata/slurm/up.sh
-		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "local"))
+		_, err := os.Stat(filepath.Join(filepath.Dir(testenv.ClusterVariable("SLURM_CONF")), "local"))
 		return err
 	},
 	"own-slurm": func() error { // a user can start a Slurm; see testdata/slurm/up.sh
@@ -245,6 +249,7 @@ var facilities = map[string]func() error{
 	"fuse":     runtime.CanMountSquashFS,
 	"slowfs":   mount.Possible,
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
+	"unshare":  func() error { _, err := exec.LookPath("unshare"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time
 	"perf": func() error {
@@ -323,14 +328,32 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// scheduler implements "scheduler NAME...": from here on, the script sees the schedulers of this machine with
+// these names. Without it, a script sees none. It follows a condition that the scheduler answers.
+func scheduler(ts *testscript.TestScript, _ bool, args []string) {
+	for _, v := range testenv.Scheduler(ts.Getenv("PATH"), args...) {
+		name, value, _ := strings.Cut(v, "=")
+		ts.Setenv(name, value)
+	}
+}
+
+// commandOf returns a command that is found on the PATH of a script, with the variables of the script that
+// select its store and its clusters.
+func commandOf(ts *testscript.TestScript, argv ...string) *exec.Cmd {
+	cmd := exec.Command("env", argv...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range append(testenv.ClusterVariables(), "HPCC_STORE", "HPCC_SITE", "HOME", "KUBECONFIG", "USER", "XDG_RUNTIME_DIR", "TERM", "NO_COLOR") {
+		if v := ts.Getenv(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	return cmd
+}
+
 // later implements "later COMMAND [ARG...]": it runs a command after the end of the script.
 func later(ts *testscript.TestScript, _ bool, args []string) {
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = ts.MkAbs(".")
-	if args[0] == "hpcc" {
-		cmd.Path, cmd.Err = filepath.Join(bin, "hpcc"), nil
-	}
-	cmd.Env = append(os.Environ(), "HPCC_STORE="+ts.Getenv("HPCC_STORE"), "PATH="+ts.Getenv("PATH"), "KUBECONFIG="+ts.Getenv("KUBECONFIG"))
+	cmd := commandOf(ts, args...)
+	cmd.Env = append(os.Environ(), cmd.Env...)
 	ts.Defer(func() {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			ts.Logf("%s: %v\n%s", args, err, out)

@@ -91,7 +91,7 @@ func TestOperations(t *testing.T) {
 		{21, append([]string{"run", "AT/tree"}, program...)},
 		{10, []string{"status"}},
 		{20, []string{"images"}},
-		{38, []string{"gc"}},
+		{41, []string{"gc"}},
 	} {
 		counts := s.operations(t, 1, c.args...)
 		if n := counts["total"] - counts["read"]; n > c.most {

@@ -219,7 +219,10 @@ func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 		Job: &metrics.JobOf{Task: t.Index, Attempt: t.Attempt, Params: t.Params}}}
 	if sub != nil {
 		h, j := &r.Header, sub.Job
-		h.Image, h.Command = j.Image, t.Fill(j.Args)
+		h.Image, h.Digest, h.Command = j.Image, t.ImageDigest, t.Fill(j.Args)
+		if now := sub.Imaged(); now.ImageVersion == t.ImageVersion {
+			h.Image = now.Image
+		}
 		if j.Script != nil {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}

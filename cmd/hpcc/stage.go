@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,10 +36,18 @@ func stageFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "stage", Usage: "copy the image to the node's local storage first"}
 }
 
-// parseStage reports whether a flag or variable asks to copy the image to this node.
-func parseStage(c *cli.Context) bool {
+// parseStage reports whether a flag or else the variable HPCC_STAGE, a boolean or a directory, asks to
+// copy the image to this node.
+func parseStage(c *cli.Context) (bool, error) {
 	env := os.Getenv("HPCC_STAGE")
-	return c.Bool("stage") || (env != "" && env != "0")
+	if c.IsSet("stage") || env == "" || filepath.IsAbs(env) {
+		return c.Bool("stage") || (!c.IsSet("stage") && env != ""), nil
+	}
+	on, err := strconv.ParseBool(env)
+	if err != nil {
+		return false, usagef("HPCC_STAGE=%s is neither true nor false, nor an absolute path", env).hint("unset HPCC_STAGE, or set it to 1 or to a directory of this node")
+	}
+	return on, nil
 }
 
 // stageCommand returns the command with which the script of a job sends its image to the nodes. The
@@ -242,7 +251,7 @@ type rootArgs struct {
 
 	mounted *sif.Image // the SIF file that directory mounted, if any
 	local   string     // the copy of an image file on this node, if there is one
-	isFile  bool       // the image is a SquashFS or SIF file, whatever its name
+	isFile  bool       // the image is a SquashFS or SIF file, whatever its name, unless the store has the name
 }
 
 // namesSquashFS reports whether IMAGE is the name of a SquashFS or SIF file. Every start calls
@@ -261,6 +270,12 @@ func holdsSquashFS(file string) bool { return squashfs.Is(file) || sif.Is(file) 
 // directory returns the root directory of the run: the directory of the image, its copy on
 // this node, or a mounted SquashFS file.
 func (r *rootArgs) directory(ctx context.Context) (string, error) {
+	if r.isFile && !isPath(r.image) { // a name of the store comes first, as with ch-run
+		if dir, err := r.imageDir(ctx); !errors.As(err, new(*store.NotFoundError)) {
+			return dir, err
+		}
+		r.image = "./" + r.image
+	}
 	file := r.isFile || namesSquashFS(r.image)
 	if !file && !r.stage {
 		return r.imageDir(ctx)
@@ -283,9 +298,23 @@ func (r *rootArgs) directory(ctx context.Context) (string, error) {
 	return dir, err
 }
 
-// imageDir returns the directory of the image: a path, or the tree of a name, which it unpacks
-// if the tree does not exist yet.
+// imageDir returns the directory of the image. It refuses a shared tree that the program may change.
 func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
+	dir, err := r.imageTree(ctx)
+	if err != nil || !r.write || !ready.InTree(dir) {
+		return dir, err
+	}
+	name, _, _ := strings.Cut(r.image, "@sha256:") // of a job
+	image := name
+	if isPath(image) {
+		image = "IMAGE"
+	}
+	return "", usagef("--write would change %q for everybody who uses it", name).hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
+}
+
+// imageTree returns the directory of the image: a path, or the tree of a name, which it unpacks
+// if the tree does not exist yet.
+func (r *rootArgs) imageTree(ctx context.Context) (string, error) {
 	image := r.image
 	if isPath(image) {
 		return image, nil
@@ -298,11 +327,6 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 	var missing *store.NotFoundError
 	var noTree *store.NoTreeError
 	switch {
-	case err == nil:
-		if r.write {
-			return "", usagef("--write would change %q for everybody who uses it", image).hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
-		}
-		return dir, nil
 	case errors.As(err, &missing):
 		if fi, serr := os.Stat(image); serr == nil && fi.IsDir() {
 			return image, nil
@@ -318,7 +342,7 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 		}
 		return s.TreeOf(image)
 	}
-	return "", err
+	return dir, err
 }
 
 // openStage opens the node's directory for copies, which only root and the user can change.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/store"
 	"hpcc/testdata/testenv"
 )
 
@@ -53,11 +54,15 @@ func TestStartIsTheSame(t *testing.T) {
 	if status, out, _ := run(bin, "load", "image.tar", "lab/bb:1.0"); status != 0 {
 		t.Fatal(out)
 	}
+	s, err := store.OpenToRead(filepath.Join(dir, "store"))
+	testenv.Check(t, err)
+	digest, err := s.Digest("bb")
+	testenv.Check(t, err)
 	compare := func(line, defaults string, fast bool) {
 		t.Helper()
 		args := []string{"run"}
 		for _, word := range strings.Fields(line) {
-			args = append(args, strings.NewReplacer(`\x20`, " ", `\x1b`, "\x1b").Replace(word))
+			args = append(args, strings.NewReplacer(`\x20`, " ", `\x1b`, "\x1b", "DIGEST", digest.String()).Replace(word))
 		}
 		status, out, began := run(bin, args...)
 		if want, text, _ := run(full, args...); status != want || out != text {
@@ -70,10 +75,11 @@ func TestStartIsTheSame(t *testing.T) {
 	}
 	for _, line := range []string{
 		"bb -- env", "bb env", "bb:latest -- env", "lab/bb:1.0 -- env", "./root -- env", "./root/ -- env", "root -- env", "-- bb -- env",
+		"bb@DIGEST -- env", "lab/gone:1.0@DIGEST -- env", "DIGEST -- env", "--set-env a.env bb@DIGEST env", "--store store bb@DIGEST -- env",
 		"bb -- sh -c exit\x207", "bb -- sh -c kill\x20-9\x20$$", "bb -- id", "bb -- cat /etc/passwd /etc/group /etc/e40", "bb -- ls -lan /etc", "bb -- env -j", "bb env --join", "bb env --measure",
-		"--cd /etc bb -- pwd", "--cd=job bb pwd", "-cd job bb pwd", "-c /etc bb pwd", "--cd= bb pwd", "--cd /etc/../bin bb pwd",
+		"--cd /etc bb -- pwd", "--cd=job bb pwd", "-cd job bb pwd", "-c /etc bb pwd", "-c /etc --cd /bin bb pwd", "-b files:/mnt/x --bind files:/mnt/y bb -- ls /mnt", "--cd /etc/../bin bb pwd",
 		"--set-env a.env bb -- env", "--set-env=a.env --unset-env B bb -- env", "--set-env A=1 --set-env B=$A --env-no-expand bb -- env", "--set-env bb -- env", "--set-env0 zero.env bb -- env", "--unset-env H?ME* bb -- env", "--set-env A=1 bb env",
-		"-b files:/mnt/x bb -- cat /mnt/x/f", "--bind files:/etc/x:ro bb -- ls /etc", "-b files/f:/etc/e1 -b files/f:/etc/new bb -- cat /etc/e1 /etc/new", "-b files:/mnt/x -b files:/mnt/y bb -- ls /mnt", "-b files:/a/b/c bb ls /a/b",
+		"-b files:/mnt/x bb -- cat /mnt/x/f", "--bind files:/etc/x:ro bb -- ls /etc", "-b files/f:/etc/e1 -b files/f:/etc/new bb -- cat /etc/e1 /etc/new", "-b /etc/hosts:/etc/group bb -- cat /etc/group", "-b files:/mnt/x -b files:/mnt/y bb -- ls /mnt", "-b files:/a/b/c bb ls /a/b",
 		"-t bb -- ls /tmp", "--private-tmp --no-home bb -- env", "--home bb -- env", "-W bb -- sh -c ls>/x", "-W=1 bb -- env", "--store store bb -- env", "--clean-env bb -- env", "--no-passwd bb -- ls /etc", "--no-config bb -- env",
 		"--entrypoint env bb", "--entrypoint env bb -- -i", "--entrypoint= bb -- env",
 		"--set-env a.env --cd job bb -- sh -c env;pwd", "--set-env a.env -b files:/mnt --set-env=B=$A -c /mnt -W bb sh -c env;ls;touch\x20/x",
@@ -81,23 +87,23 @@ func TestStartIsTheSame(t *testing.T) {
 		compare(line, "", true)
 	}
 	for _, line := range []string{
-		"", "--help", "-h", "--bogus", "--cd", "--bogus=1 bb -- env", "bb", "nothere -- env", "./nothere -- env", "Nothere -- env", "bb --",
+		"", "--help", "-h", "--bogus", "--cd", "--bogus=1 bb -- env", "bb", "nothere -- env", "./nothere -- env", "Nothere -- env", "bb --", "bb@sha256:0123456789ab -- env", "bb@sha256:" + strings.Repeat("0", 64) + " -- env", "--store nostore bb@DIGEST -- env", "--store root bb@DIGEST -- env",
 		"bb -- -- env",
 		"bb -- nosuch", "bb -- /nosuch", "bb -- text", "bb -- lost", "bb -- /etc", "bb -- ./x", "bb -- n\x1b[31mo", "bb -- größe",
-		"--cd nowhere bb pwd",
+		"--cd nowhere bb pwd", "--cd= bb pwd",
 		"--set-env nofile bb -- env", "--set-env bad.env bb -- env", "--set-env= bb -- env",
 		"--set-env /dev/stdin bb -- env", "--set-env =x bb -- env", "--unset-env [ bb -- env", "--unset-env * bb -- env",
-		"-b files:/mnt/x --bind files:/mnt/y bb -- ls /mnt", "-b nosuch bb -- env", "-b a,b:/mnt bb -- env", "-b files:rel bb -- env",
+		"-b nosuch bb -- env", "-b a,b:/mnt bb -- env", "-b files:rel bb -- env",
 		"-w bb -- env", "-w ./root -- sh -c cat\x20/etc/e1", "--write=true ./root -- env", "--write=maybe bb -- env",
 		"--home --no-home bb -- env", "-tw ./root -- env",
 		"--store=nostore bb -- env", "--store= bb -- env", "--store root bb -- env", "--env-no-expand=false bb -- env", "--- bb", "- bb", "-= bb",
-		"--set-env --set-env=A=$PATH bb -- env", "--set-env --cd /etc bb -- pwd", "-c /etc --cd /bin bb pwd",
+		"--set-env --set-env=A=$PATH bb -- env", "--set-env --cd /etc bb -- pwd",
 		"--mount type=bind,source=files,target=/mnt/x bb -- ls /mnt/x", "-u 0 bb -- id", "--uid=5 --gid 6 bb -- id", "--uid 0x10 bb -- id", "--uid 010 bb -- id", "--gid -1 bb -- id", "--uid 4294967295 bb -- id", "--seccomp bb -- id", "--seccomp --gid 7 bb -- id",
 		"--network none bb -- cat /proc/net/route", "--network mine bb -- env", "--network= bb -- env", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--hostname a/b bb -- env", "--hostname= bb -- env",
 		"--pid bb -- cat /proc/1/comm", "--pid bb -- sh -c exit\x207", "--pid --join-ct 1 bb -- env",
 		"--entrypoint= bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id",
 		"--measure=/dev/null bb -- sh -c exit\x207", "-measure=/dev/null --set-env A=1 --set-env bb -- env", "--measure= bb -- env", "--measure=/dev/null nothere -- env", "--measure=/dev/null", "--measure=false bb -- env",
-		"-b files/f:/bin bb -- env", "--runtime crun --pid bb -- env",
+		"-b files/f:/bin bb -- env", "--runtime crun bb -- env",
 	} {
 		compare(line, "", false)
 	}

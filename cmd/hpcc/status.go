@@ -238,6 +238,7 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 			stepLines(out, st)
 			continue
 		}
+		imageLines(out, st)
 		shown := 0
 		for _, t := range st.Tasks {
 			if _, failed := slices.BinarySearch(st.Failed, t.Index); failed && shown < maxFailed {
@@ -253,6 +254,31 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 		}
 	}
 	return nil
+}
+
+// imageLines prints the image of a job, and how many of its tasks ran in another version of it.
+func imageLines(out io.Writer, st *dispatch.Status) {
+	j := st.Imaged()
+	if j.Image == "" {
+		return
+	}
+	line := "image " + j.ExactImage()
+	if j.ImageFile != "" {
+		line += ": " + j.ImageFile
+	}
+	rowf(out, "%s\n", line)
+	if st.Target.Pods() || j.Packed() { // nodes may report a part of an index; successful tasks are not listed
+		return
+	}
+	others := map[string]int{}
+	for _, t := range st.Tasks {
+		if v := cmp.Or(t.ImageDigest, t.ImageFile); t.ImageVersion != j.ImageVersion && v != "" {
+			others[v]++
+		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(others)) {
+		rowf(out, "%s in %s\n", counted(others[v], "task ran", "tasks ran"), v)
+	}
 }
 
 // maxFailed limits the failed tasks of a job in the table.

@@ -27,6 +27,7 @@ import (
 	"hpcc/job/shellword"
 	"hpcc/metrics"
 	"hpcc/runtime"
+	"hpcc/runtime/runconf"
 	"hpcc/runtime/usertext"
 	"hpcc/store"
 	"hpcc/unpack"
@@ -49,6 +50,7 @@ HPCC_TASK_COUNT. Exit status with --wait: 1 if a task failed.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "show where and when the job would start, and exit"},
+			&cli.BoolFlag{Name: "explain", Usage: "print the job and what its program would see, and exit"},
 		}, jobFlags(), inSection(scheduleSection,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 			&cli.BoolFlag{Name: "backfill", Usage: "shorten --time to fit into idle slots"},
@@ -60,11 +62,12 @@ HPCC_TASK_COUNT. Exit status with --wait: 1 if a task failed.`,
 
 type submitArgs struct {
 	*jobArgs
-	write            bool // --write: checked before the job starts
-	wait, json       bool
-	record           bool // print the record, for hpcc on another machine
-	dryRun, backfill bool
-	timeMin          time.Duration // the shortest limit that --backfill may choose; 0 for a quarter of --time
+	write      bool // --write: checked before the job starts
+	wait, json bool
+	record     bool // print the record, for hpcc on another machine
+	backfill   bool
+	explain    bool
+	timeMin    time.Duration // the shortest limit that --backfill may choose; 0 for a quarter of --time
 }
 
 func parseSubmit(c *cli.Context) (verb, error) {
@@ -83,7 +86,10 @@ func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &submitArgs{jobArgs: j, write: c.Bool("write"), wait: c.Bool("wait"), json: c.Bool("json"), record: c.Bool("record"), dryRun: c.Bool("dry-run"), backfill: c.Bool("backfill")}
+	a := &submitArgs{jobArgs: j, write: c.Bool("write"), wait: c.Bool("wait"), json: c.Bool("json"), record: c.Bool("record"), backfill: c.Bool("backfill"), explain: c.Bool("explain")}
+	if a.explain {
+		a.known = &sources{}
+	}
 	if s := c.String("time-min"); s != "" && a.backfill {
 		if a.timeMin, err = quantity.ParseTime(s); err != nil {
 			return nil, usagef("--time-min: %w", err)
@@ -97,8 +103,10 @@ func (a *submitArgs) run(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
+	case a.explain:
+		return a.explainJob(ctx, j, to)
 	case a.dryRun:
-		return a.reportFit(ctx, j, to.Cluster)
+		return a.reportFit(ctx, j, to)
 	case j.Interactive && to.remote != nil:
 		return interactRemote(ctx, j, to)
 	case j.Interactive:
@@ -128,19 +136,19 @@ func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *destination, error
 	if err := pinCluster(ctx, to); err != nil {
 		return nil, nil, err
 	}
-	if err := a.fitTime(ctx, j, to.Cluster); err != nil || a.dryRun {
-		return j, to, err
+	if err := a.fitTime(ctx, j, to.Cluster); err != nil {
+		return nil, nil, err
 	}
 	s, err := store.Open(a.store)
 	if err != nil {
 		return nil, nil, err
 	}
 	// Unpack the image now, or else every node would unpack it at the same time.
-	if j.Image != "" && !j.Plugin && !namesSquashFS(j.Image) && !to.Target.Pods() {
-		at := rootArgs{image: j.Image, store: a.store, write: a.write}
+	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() && !to.imageFollows {
+		at := rootArgs{image: j.ExactImage(), store: a.store, write: a.write}
 		dir, err := at.imageDir(ctx)
 		if err == nil {
-			err = a.checkProgram(dir, j.Args)
+			err = a.checkProgram(dir, j)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -165,26 +173,28 @@ func waitEnd(ctx context.Context, st *store.Store, s *dispatch.Submission) error
 }
 
 // programFlags are the flags that can change which program a name means.
-var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env", "env", "bind", "mount", "device", "mpi", "gpu", "ray"}
+var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env", "bind", "mount", "device", "mpi", "gpu", "ray"}
 
 // checkProgram refuses a job whose program is not in the image's PATH, because every task would
-// fail. It skips jobs whose program depends on flags or on an ENTRYPOINT.
-func (a *submitArgs) checkProgram(dir string, argv []string) error {
+// fail. It skips jobs whose program depends on flags, on run.conf or on an ENTRYPOINT.
+func (a *submitArgs) checkProgram(dir string, j *job.Job) error {
+	argv := j.Args
 	for _, name := range programFlags {
 		if a.set[name] {
 			return nil
 		}
 	}
-	if len(argv) == 0 || strings.ContainsAny(argv[0], "/{") {
+	if lines, err := runconf.Read(); len(argv) == 0 || strings.ContainsAny(argv[0], "/{") || (!a.set["no-config"] && (err != nil || len(lines) > 0)) {
 		return nil
 	}
 	img, err := runtime.ReadImage(dir, unpack.ConfigFile)
 	if err != nil || len(img.Config.Entrypoint) > 0 {
 		return nil // the run reports the error
 	}
-	path := envfile.Lookup(img.Config.Env, "PATH")
-	if path == "" {
-		path = os.Getenv("PATH") + ":" + runtime.StandardPath
+	vars, err := envfile.Apply(img.Config.Env, a.env.list, false)
+	path := cmp.Or(envfile.Lookup(vars, "PATH"), runtime.StandardPath)
+	if err != nil || strings.Contains(path, "{") {
+		return nil
 	}
 	home := os.Getenv("HOME") + "/"
 	var dirs []string
@@ -201,11 +211,12 @@ func (a *submitArgs) checkProgram(dir string, argv []string) error {
 		}
 		dirs = append(dirs, filepath.Dir(inside))
 	}
-	m := usagef("image %s has no program %q in its PATH (%s)", a.image, argv[0], path)
+	image := cmp.Or(a.image, j.Image)
+	m := usagef("image %s has no program %q in its PATH (%s)", image, argv[0], path)
 	if like := usertext.Similar(argv[0], dirs...); like != "" {
 		return m.hint("did you mean %q?", like)
 	}
-	return m.hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, a.image)
+	return m.hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, image)
 }
 
 // fitTime shortens the job's time limit to a free window, with --backfill.
@@ -226,18 +237,18 @@ func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluste
 	return nil
 }
 
-// reportFit implements --dry-run: it prints where and when the job would start.
-func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
-	s, err := store.OpenToRead(a.store)
+// reportFit is send for --dry-run: it prints where and when the job would start.
+func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to *destination) error {
+	if to.remote != nil {
+		return a.reportRemoteFit(ctx, j, to)
+	}
+	s, err := store.Open(a.store)
 	if err != nil {
 		return err
 	}
-	if j.After, err = nativeIDs(ctx, s.Jobs(), j.After); err != nil {
-		return err
-	}
-	f, err := dispatch.Fits(to.Within(ctx), j, to.Target)
+	f, err := dispatch.Fits(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return err
+		return readOnlyHint(err, s.Jobs(), storeHint)
 	}
 	return printFit(f, a.json)
 }
@@ -255,7 +266,7 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	case a.record:
 		return json.NewEncoder(os.Stdout).Encode(sub.Redacted())
 	case a.json:
-		answer := map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": sub.Job.Count()}
+		answer := withImage(map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": sub.Job.Count()}, sub.Job)
 		if sub.Site != "" {
 			answer["site"] = sub.Site
 		}
@@ -271,6 +282,16 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, counted(sub.Job.Count(), "task", "tasks"), sub.ID)
 	}
 	return err
+}
+
+// withImage adds the image of a job to an object.
+func withImage(object map[string]any, j *job.Job) map[string]any {
+	for name, value := range map[string]string{"image": j.Image, "image_digest": j.ImageDigest, "image_file": j.ImageFile} {
+		if value != "" {
+			object[name] = value
+		}
+	}
+	return object
 }
 
 // verdict returns an error if a job that has ended did not succeed.
@@ -335,7 +356,7 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 // interactive runs the script that "hpcc script --interactive" prints on this terminal, and ends
 // with the program's status. It removes the record of a job that the scheduler refused.
 func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
-	sub, script, notes, err := dispatch.Interact(dir, j, to)
+	sub, script, notes, err := dispatch.Interact(ctx, dir, j, to)
 	if err != nil {
 		return readOnlyHint(err, dir, storeHint)
 	}
@@ -412,12 +433,12 @@ func (w siteChoice) String() string {
 	return string(w.to)
 }
 
-// pods reports whether the choice may run pods, according to itself and the site files.
-func (w siteChoice) pods() bool {
+// target returns the target according to the choice itself and the site files; "" if it must be detected.
+func (w siteChoice) target() job.Target {
 	if site, err := w.site(); err == nil && w.to == "" {
-		return site.Scheduler.Pods()
+		return site.Scheduler
 	}
-	return w.to.Pods()
+	return w.to
 }
 
 // submitSeveral submits one job to several targets.
@@ -436,7 +457,7 @@ func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.podsElsewhere = slices.ContainsFunc(choices, siteChoice.pods)
+		a.targetChoices = choices
 		list = append(list, a)
 	}
 	return list, nil
@@ -449,23 +470,25 @@ func (list submitSeveral) run(ctx context.Context) error {
 	for i, a := range list {
 		var err error
 		if jobs[i], to[i], err = a.prepare(ctx); err == nil && to[i].remote == nil {
-			_, _, err = dispatch.Render(jobs[i], to[i].Target)
+			err = to[i].Check(ctx, jobs[i])
 		}
 		if err != nil {
 			return atTarget(err, "checking the job for", a.at)
 		}
 	}
-	if list[0].dryRun {
+	if list[0].explain {
 		for i, a := range list {
-			say("%s:", a.at)
-			if err := a.reportFit(ctx, jobs[i], to[i].Cluster); err != nil {
-				return atTarget(err, "looking for free nodes of", a.at)
+			if err := a.explainJob(ctx, jobs[i], to[i]); err != nil {
+				return atTarget(err, "explaining the job for", a.at)
 			}
 		}
 		return nil
 	}
-	sent := make([]*dispatch.Submission, len(list))
+	if list[0].dryRun {
+		return list.reportFits(ctx, jobs, to)
+	}
 	var failed []error
+	sent := make([]*dispatch.Submission, len(list))
 	var ids, named []string
 	for i, a := range list {
 		sub, err := a.send(ctx, jobs[i], to[i])
@@ -481,6 +504,22 @@ func (list submitSeveral) run(ctx context.Context) error {
 	}
 	say("\"hpcc report %s\" compares their runs", shellword.Join(named))
 	return list.wait(ctx, sent, to)
+}
+
+// reportFits prints where and when the job would start at each target.
+func (list submitSeveral) reportFits(ctx context.Context, jobs []*job.Job, to []*destination) error {
+	var failed []error
+	var never exitStatus
+	for i, a := range list {
+		say("%s:", a.at)
+		if err := a.reportFit(ctx, jobs[i], to[i]); err != nil && !errors.As(err, &never) {
+			failed = append(failed, atTarget(err, "submitting to", a.at))
+		}
+	}
+	if len(failed) == 0 && never != 0 {
+		return never
+	}
+	return errors.Join(failed...)
 }
 
 // partly returns the error of a job that some targets have not taken. ids are the submitted jobs.
@@ -628,16 +667,20 @@ func (a *jobArgs) pushCode(ctx context.Context, j *job.Job, d *code.Directory, k
 	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
 		repository = repository[:i]
 	}
+	j.Pod.Image = store.ByDigest(repository, digest)
+	if config, err := img.ConfigName(); err == nil && j.Measure {
+		j.Pod.Measurer.Config, j.Pod.Measurer.Digest = config.String(), digest.String()
+	}
+	if a.dryRun {
+		say("note: hpcc submit pushes %s as a layer of %s first", d.Dir, j.Pod.Image)
+		return nil
+	}
 	bar := progress("pushing " + d.Dir)
 	err = s.Send(ctx, img, repository+":code-"+digest.Hex[:12], store.Remote{Progress: bar.bytes})
 	bar.end()
 	if err != nil {
 		advice, _ := adviceFor(err)
 		return (&message{err: fmt.Errorf("--with-code %s: %w", d.Dir, err)}).hint("%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s", cmp.Or(advice, "repeat the command"), code.MaxMapFiles, size(code.MaxMapBytes))
-	}
-	j.Pod.Image = store.ByDigest(repository, digest)
-	if config, err := img.ConfigName(); err == nil && j.Measure {
-		j.Pod.Measurer.Config, j.Pod.Measurer.Digest = config.String(), digest.String()
 	}
 	say("pushed %s as a layer of %s", d.Dir, j.Pod.Image)
 	return nil

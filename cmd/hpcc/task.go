@@ -57,6 +57,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` before the limit"},
 			&cli.BoolFlag{Name: "measure", Usage: "record the resource usage of each task"},
 			&cli.StringFlag{Name: "image", Usage: "record that the program runs in image `IMAGE`"},
+			&cli.StringFlag{Name: "image-file", Usage: "fail if the image file is no longer `VERSION`"},
 			&cli.StringFlag{Name: "asked", Usage: "record the request `cpus=N,memory=BYTES,gpus=N,time=TIME`"},
 			&cli.StringFlag{Name: "beside", Usage: "run a companion of a task: `INDEX NAME ARGV`"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
@@ -134,6 +135,7 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 			return nil, fmt.Errorf("reading the script of the task: %w", err)
 		}
 	}
+	r.Image, r.Version.ImageFile = r.Version.ReadName(a.image), c.String("image-file")
 	if c.IsSet("pack") {
 		a.packTo = job.Target(c.String("to"))
 		a.pack = &pack.Plan{Job: a.job, Array: a.array, Count: r.Count, Nodes: max(r.Nodes, 1), Slots: c.Int("pack"), Each: a.asked, Image: c.Int("image-words"),
@@ -215,6 +217,7 @@ func (a *taskArgs) runPack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.pack.Version, a.pack.File = r.Version, r.Image
 	status, err := a.pack.Run(ctx, r.Schedulers, a.packTo, r.Dir, self, say)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		say("the job has reached its time limit of %s; \"hpcc rerun %s\" runs the tasks that are left", r.Limit, a.job)

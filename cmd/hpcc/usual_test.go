@@ -44,7 +44,7 @@ var (
 	onlyArgv = []string{"sh", "-c", `env; pwd; id; which ls; ls / /opt /opt/tool; touch /opt/tool/x /opt/x; readlink /proc/self/exe
 		cut -d' ' -f 5- /proc/self/mountinfo | grep '^/opt\|^/mnt' | sed 's/ - \([^ ]*\) .*/ \1/' | sort
 		ls -l /proc/self/fd | sed 's/.* \([0-9]*\)\( -> .*\)*$/\1\2/' | grep -v 'pipe:\|proc'; grep -E '^(Groups|NoNewPrivs|Cap...|Seccomp|Sig...|Threads):' /proc/self/status`}
-	onlyEnv = []string{"PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/l", "TMPDIR=/nowhere", "HPCC_RUNNING=1", "A=1"}
+	onlyEnv = []string{"PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/l", "MODULEPATH=/m", "PYTHONPATH=/x", "R_LIBS_USER=/x", "TMPDIR=/nowhere", "HPCC_RUNNING=1", "A=1"}
 )
 
 // mayHaveGPU reports whether this machine has signs of a GPU.
@@ -91,6 +91,10 @@ var usuals = []usual{
 	{name: "in /usr", cwd: "/usr"},
 	{name: "below /usr", cwd: "/usr/share", make: "mkdir -p root/usr/share", fast: true},
 	{name: "variables", env: []string{"PATH=/x", "LD_LIBRARY_PATH=/l", "LD_PRELOAD=", "TMPDIR=/var/tmp", "HPCC_RUNNING=0", "A=1", "A=2", "odd", "B==x"}, fast: true},
+	{name: "variables of the host's software", env: []string{"PYTHONPATH=/x", "PYTHONNOUSERSITE=", "R_LIBS_USER=/x", "CONDA_PREFIX=/x", "_CE_M=", "PERL5LIB=/x", "JULIA_PROJECT=x", "MODULEPATH=/x", "BASH_FUNC_module%%=() { :; }", "LD_AUDIT=x", "JAVA_HOME=/x", "LANG=C", "LUA=1"}, fast: true},
+	{name: "the host's software, with the image's variables", make: `config '"Env":["PYTHONPATH=/i","PYTHONNOUSERSITE=","R_LIBS_USER=/i","LD_PRELOAD="]'`, env: []string{"PYTHONPATH=/x", "R_LIBS=/x"}, flags: []string{"--set-env", "R_LIBS=$R_LIBS:/f", "--set-env", "PERL5LIB=/f"}, fast: true},
+	{name: "the host's software, without a home", env: []string{"PYTHONPATH=/x", "PYTHONNOUSERSITE=", "R_LIBS_USER=/x"}, flags: []string{"--no-home"}, fast: true},
+	{name: "the host's software, with a clean environment", env: []string{"PYTHONPATH=/x"}, flags: []string{"--clean-env"}, fast: true},
 	{name: "TMPDIR that is bound", env: []string{"TMPDIR=/tmp"}, fast: true},
 	{name: "TMPDIR with a slash", env: []string{"TMPDIR=/tmp/"}, fast: true},
 	{name: "the image's variables", make: `config '"Env":["PATH=/sbin:/bin","A=image","HPCC_RUNNING=7","odd","=x","E="],"User":"me","WorkingDir":"/etc"'`, env: []string{"A=1"}, fast: true},
@@ -137,6 +141,9 @@ var usuals = []usual{
 	{name: "-b of /usr", flags: []string{"-b", "/usr:/mnt"}},
 	{name: "-b below the home", make: "mkdir data", flags: []string{"-b", "data:D/home/new"}},
 	{name: "-b in /tmp of its own", make: "mkdir data; touch data/f", flags: []string{"-t", "-b", "data:/tmp/x", "-b", "data/f:/tmp/d/f"}, fast: true},
+	{name: "-b over the current directory", cwd: "home/sub", make: `mkdir -p home/sub data; config '"WorkingDir":"/etc"'`, flags: []string{"-b", "D/data:D/home", "--cd=../bin"}, fast: true},
+	{name: "-b over TMPDIR", make: "mkdir data", env: []string{"TMPDIR=/tmp"}, flags: []string{"-b", "D/data:/tmp"}, fast: true},
+	{name: "-b over passwd and group", make: "echo me:x:1:1::/:/x >mine; touch root/etc/passwd root/etc/group", flags: []string{"-b", "D/mine:/etc/passwd:ro", "-b", "D/mine:/etc/group"}, fast: true},
 	{name: "--set-env", make: `printf '# x\nA=1\r\nB=$A:${A}b:$NO\nPATH=/opt/bin:$PATH\nHPCC_RUNNING=7\n' >a.env; printf 'N=a\nb\0' >zero.env`, flags: []string{"--set-env", "a.env", "--set-env=C=$B", "--set-env0", "zero.env", "--unset-env", "?"}, fast: true},
 	{name: "--set-env, no expansion", make: `echo 'A=$HOME' >a.env`, flags: []string{"--env-no-expand", "--set-env=a.env", "--set-env", "HOME=/elsewhere"}, fast: true},
 	{name: "--set-env of a pipe", flags: []string{"--set-env", "/dev/stdin"}, streams: "<<E\nA=piped\nE\n"},

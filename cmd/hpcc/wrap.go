@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/urfave/cli/v2"
@@ -23,6 +22,7 @@ import (
 	"hpcc/front/kernel"
 	"hpcc/front/wrapper"
 	"hpcc/runtime"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
 	"hpcc/runtime/usertext"
@@ -97,20 +97,11 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 	if !moduleName.MatchString(a.module) {
 		return nil, usagef("--module %q is not NAME/VERSION", a.module).hint("use letters, digits and . _ + - in both parts")
 	}
-	wd, err := filepath.Abs("")
-	if err != nil {
+	if err := parseRunCheck(c); err != nil {
 		return nil, err
 	}
-	for _, b := range c.StringSlice("bind") {
-		a.given = append(a.given, "--bind="+b)
-	}
-	a.given = absoluteFiles(wd, append(a.given, envOf(c).argv...))
-	for _, name := range []string{"gpu", "stage"} {
-		if c.Bool(name) {
-			a.given = append(a.given, "--"+name)
-		}
-	}
-	return a, nil
+	a.given, err = parseAbsolute(c, runFlags(new(envChanges)))
+	return a, err
 }
 
 // defaultModule returns the module's name and version for an image.
@@ -344,5 +335,5 @@ func runWrapped(argv []string) error {
 	if argv0 != "" {
 		program[0] = argv0
 	}
-	return process.ExecError(file, file, syscall.Exec(file, program, os.Environ()))
+	return process.ExecError(file, file, inherit.Exec(file, program, os.Environ()))
 }

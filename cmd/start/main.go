@@ -20,7 +20,7 @@ import (
 )
 
 // version is set by the linker to the version of cmd/hpcc.
-var version = "0.1.0-dev"
+var version = "dev"
 
 func main() {
 	if _, err := runtime.Init(); err != nil {

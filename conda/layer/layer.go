@@ -48,8 +48,8 @@ func (w *Writer) Copy(r io.Reader, also ...io.Writer) (int64, error) {
 }
 
 // Epoch is the modification time of files without one: the first day that zip archives
-// support.
-var Epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+// support in every time zone.
+var Epoch = time.Date(1980, 1, 2, 0, 0, 0, 0, time.UTC)
 
 // parents writes the directories above p, each once.
 func (w *Writer) parents(p string) error {

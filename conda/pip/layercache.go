@@ -15,7 +15,7 @@ import (
 
 // layerFormat is part of the cache key of each layer of wheels. Increment it with every change
 // of the code that installs the same wheel as a different layer.
-const layerFormat = 1
+const layerFormat = 3
 
 // key returns the cache key of a layer: a digest of everything that the layer depends on.
 func (p *Plan) key(members []*installation) (string, error) {

@@ -26,7 +26,6 @@ type Record struct {
 	LicenseFamily string          `json:"license_family,omitempty"`
 	SitePackages  string          `json:"python_site_packages_path,omitempty"`
 	TrackFeatures features        `json:"track_features,omitempty"`
-	Attestations  string          `json:"attestations_sha256,omitempty"` // hexadecimal digest of the package's attestations (CEP 50); "": none are known
 	Origin        string          // URL of the channel
 }
 

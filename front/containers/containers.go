@@ -15,20 +15,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"hpcc/runtime/process"
 )
 
 // A Container is a running container of the calling user.
 type Container struct {
-	ID      string // 64 hexadecimal digits
-	Name    string // of --name, or ""
-	Image   string
-	Command []string // as given; empty for the image's own
-	PID     int      // of the process of hpcc, which passes signals to the program and ends with it
-	Started time.Time
+	ID   string // 64 hexadecimal digits
+	Name string // of --name, or ""
+	PID  int    // of the process of hpcc, which passes signals to the program and ends with it
 }
 
 // A NotFoundError reports that no running container has the name or ID.
@@ -36,7 +29,7 @@ type NotFoundError struct{ Name string }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("no running container %q", e.Name) }
 
-// List returns the running containers of the calling user, the newest first.
+// List returns the running containers of the calling user.
 func List() ([]Container, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -54,31 +47,11 @@ func List() ([]Container, error) {
 		}
 		if c, ok := parse(line); ok {
 			c.PID, _ = strconv.Atoi(filepath.Base(dir))
-			if c.Started, err = started(c.PID); err == nil {
-				list = append(list, c)
-			}
+			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(a, b Container) int { return b.Started.Compare(a.Started) })
 	return list, nil
 }
-
-// started returns when a process started.
-func started(pid int) (time.Time, error) {
-	ticks, err := process.StartTime(pid)
-	if err != nil {
-		return time.Time{}, err
-	}
-	var sinceBoot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
-		return time.Time{}, err
-	}
-	age := time.Duration(sinceBoot.Nano()) - time.Duration(ticks)*(time.Second/perSecond)
-	return time.Now().Add(-age), nil
-}
-
-// perSecond is the number of clock ticks in a second, USER_HZ, on all architectures of hpcc.
-const perSecond = 100
 
 // parse reads the arguments of a process, each of which ends with a zero byte. ok is false if it
 // is not a run of docker.
@@ -97,7 +70,6 @@ func parse(line []byte) (c Container, ok bool) {
 			c.Name = name
 		}
 	}
-	c.Image, c.Command = args[end-1], args[end+1:]
 	return c, len(c.ID) == 64 && strings.Trim(c.ID, "0123456789abcdef") == ""
 }
 
@@ -170,64 +142,4 @@ func (c Container) Stop(s syscall.Signal, limit time.Duration) error {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return fmt.Errorf("container %.12s does not end", c.ID)
-}
-
-// A Usage is what the processes of a container use.
-type Usage struct {
-	Memory    int64 // bytes; shared memory counts in proportion
-	CPU       time.Duration
-	Processes int
-}
-
-// Usage returns what the processes of the container use at this moment.
-func (c Container) Usage() (u Usage, err error) {
-	children := map[int][]int{}
-	ticks := map[int]int64{}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return u, err
-	}
-	for _, file := range stats {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
-		f := strings.Fields(rest)
-		if len(f) < 13 {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		parent, _ := strconv.Atoi(f[1])
-		user, _ := strconv.ParseInt(f[11], 10, 64)
-		system, _ := strconv.ParseInt(f[12], 10, 64)
-		children[parent] = append(children[parent], pid)
-		ticks[pid] = user + system
-	}
-	for next := children[c.PID]; len(next) > 0; {
-		pid := next[0]
-		next = append(next[1:], children[pid]...)
-		u.Processes++
-		u.CPU += time.Duration(ticks[pid]) * (time.Second / perSecond)
-		u.Memory += memory(pid)
-	}
-	if u.Processes == 0 {
-		return u, &NotFoundError{c.ID}
-	}
-	return u, nil
-}
-
-// memory returns the proportional set size of a process in bytes, or 0 if it has ended.
-func memory(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
-			kb, _ := strconv.ParseInt(f[1], 10, 64)
-			return kb << 10
-		}
-	}
-	return 0
 }

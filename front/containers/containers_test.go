@@ -1,11 +1,11 @@
 package containers
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"strings"
 	"testing"
-	"time"
 )
 
 // id is the ID of the containers in the tests.
@@ -13,9 +13,9 @@ var id = strings.Repeat("0123456789abcdef", 4)
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
-		{"hpcc run --docker-id=" + id + " --docker-name=n img -- sh -c x", "n img [sh -c x]"},
-		{"hpcc+\x80\x01\x02 run --docker-id=" + id + " img --", " img []"}, // executed again for other IDs
-		{"hpcc run --docker-id=" + id + " img -- --docker-name=no --", " img [--docker-name=no --]"},
+		{"hpcc run --docker-id=" + id + " --docker-name=n img -- sh -c x", "n"},
+		{"hpcc+\x80\x01\x02 run --docker-id=" + id + " img --", "-"}, // executed again for other IDs
+		{"hpcc run --docker-id=" + id + " img -- --docker-name=no --", "-"},
 		{"hpcc run --docker-id=abc img -- x", ""},
 		{"hpcc run img -- --docker-id=" + id, ""},
 		{"sh run --docker-id=" + id + " img -- x", ""},
@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		c, ok := parse([]byte(strings.ReplaceAll(tt.line, " ", "\x00") + "\x00"))
 		got := ""
 		if ok {
-			got = c.Name + " " + c.Image + " [" + strings.Join(c.Command, " ") + "]"
+			got = cmp.Or(c.Name, "-")
 		}
 		if got != tt.want || (ok && c.ID != id) {
 			t.Errorf("parse(%q) = %q, %+v; want %q", tt.line, got, c, tt.want)
@@ -55,21 +55,4 @@ func TestOther(t *testing.T) {
 	if err := c.Signal(9); !errors.As(err, new(*NotFoundError)) {
 		t.Errorf("Signal = %v", err)
 	}
-	if memory(os.Getpid()) == 0 {
-		t.Error("this process uses no memory")
-	}
 }
-
-// TestStarted checks the start time of this process against the clock.
-func TestStarted(t *testing.T) {
-	at, err := started(os.Getpid())
-	if age := time.Since(at); err != nil || age < 0 || age > time.Since(testBegun)+time.Minute {
-		t.Errorf("started %v ago, %v", age, err)
-	}
-	init, err := started(1)
-	if err != nil || !init.Before(at) {
-		t.Errorf("process 1 started at %v, %v; this one at %v", init, err, at)
-	}
-}
-
-var testBegun = time.Now()

@@ -1,4 +1,4 @@
-// Package argo writes workflows for Argo 3.5 or later, checks users' workflows, and talks to an
+// Package argo writes workflows for Argo 3.5 or later, submits users' workflows, and talks to an
 // Argo server or, without one, to Kubernetes through kubectl.
 package argo
 
@@ -106,12 +106,13 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	if j.Count() > maxSteps {
 		return "", nil, fmt.Errorf("%d tasks: a workflow has at most %d", j.Count(), maxSteps)
 	}
-	text, err := kube.Documents(fmt.Sprintf("# Written by hpcc for %s. Submit it with argo submit.\n", j.Title()), newWorkflow(j, name))
+	wf := newWorkflow(j, name)
+	if err := wf.checkArtifacts(); err != nil {
+		return "", nil, err
+	}
+	text, err := kube.Documents(fmt.Sprintf("# Written by hpcc for %s. Submit it with argo submit.\n", j.Title()), wf)
 	if err == nil && len(text) > kube.MaxManifest {
 		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; put the scripts and the parameters into the image", j.Name, len(text), kube.MaxManifest)
-	}
-	if err == nil { // settings that contradict each other, as a volume at the path of an artifact
-		_, err = readManifests(name+".yaml", []byte(text))
 	}
 	if err != nil {
 		return "", nil, err
@@ -125,6 +126,9 @@ func notesOf(j *job.Job) []string {
 	if j.Queue != "" {
 		notes = append(notes, fmt.Sprintf("queue %s is a LocalQueue of Kueue, which decides when the pods start, if it manages pods", j.Queue))
 	}
+	if len(j.Native) > 0 {
+		notes = append(notes, "Argo ignores fields of --native that pods do not have; \"hpcc submit\" checks their names through kubectl, but cannot through an Argo server")
+	}
 	return notes
 }
 
@@ -136,7 +140,7 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	if err != nil {
 		return err
 	}
-	docs, err := readManifests(r.Script, []byte(text)) // hpcc's own manifest is checked like a user's
+	docs, err := readManifests(r.Script, []byte(text))
 	if err != nil {
 		return err
 	}
@@ -184,7 +188,8 @@ func (it *item) label(labels map[string]string) {
 }
 
 // validate lets the server check a workflow without creating it. A field that the server would drop
-// is an error.
+// is an error. The API server of Kubernetes knows at most the fields of a workflow, so kubectl's route
+// has further checks.
 func (System) validate(ctx context.Context, api workflowAPI, j *job.Job, wf *item) error {
 	stored, err := api.create(ctx, wf, true)
 	if err != nil {
@@ -192,9 +197,16 @@ func (System) validate(ctx context.Context, api workflowAPI, j *job.Job, wf *ite
 	}
 	lost, err := lostFields(wf, stored)
 	if err == nil && len(lost) > 0 {
-		err = fmt.Errorf("the server would silently drop %s; it is too old for them, or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
+		err = fmt.Errorf("the server would silently drop %s; it does not know or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
 	}
-	return err
+	k, viaKubectl := api.(argoKubectl)
+	switch {
+	case err != nil || !viaKubectl:
+		return err
+	case j.Workflow != nil:
+		return k.lint(ctx, wf)
+	}
+	return k.checkNative(ctx, j)
 }
 
 // Estimate returns the server's refusal, if any. Argo cannot estimate a start time.

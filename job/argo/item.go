@@ -13,7 +13,6 @@ import (
 type item struct {
 	line   int
 	path   string
-	kind   string  // type of an object, as in fields_argo.txt
 	scalar any     // string, bool, int, int64, uint64 or float64
 	list   []*item // of a list
 	fields []entry // of an object, in their order
@@ -74,17 +73,6 @@ func (it *item) drop(name string) bool {
 	before := len(it.fields)
 	it.fields = slices.DeleteFunc(it.fields, func(e entry) bool { return e.name == name })
 	return len(it.fields) < before
-}
-
-// walk calls visit for the item and all items below it.
-func (it *item) walk(visit func(*item)) {
-	visit(it)
-	for _, c := range it.list {
-		c.walk(visit)
-	}
-	for _, e := range it.fields {
-		e.value.walk(visit)
-	}
 }
 
 // MarshalJSON writes the fields of objects in their original order.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"hpcc/job"
@@ -46,6 +47,42 @@ func (k argoKubectl) create(ctx context.Context, wf *item, dry bool) (json.RawMe
 		args = append(args, "--dry-run=server")
 	}
 	return k.kubectl(ctx, in, args...)
+}
+
+// lint lets "argo lint" check a workflow, if the command is on PATH. It applies the rules of Argo's
+// server, with the templates of the cluster.
+func (argoKubectl) lint(ctx context.Context, wf *item) error {
+	if _, err := exec.LookPath("argo"); err != nil {
+		return nil
+	}
+	in, err := json.Marshal(wf)
+	if err != nil {
+		return err
+	}
+	argv := kube.Argv(ctx, job.Argo, "lint", "--kinds=workflows", "--no-color", "--output=simple", "-")[1:]
+	if out, err := invoke.Feed(ctx, "/", bytes.NewReader(in), nil, "argo", argv...); err != nil {
+		return fmt.Errorf("argo lint: %w", invoke.Error(out, err))
+	}
+	return nil
+}
+
+// checkNative lets the API server check the names of the fields of --native. They are part of a
+// podSpecPatch, in which the API server and Argo ignore unknown fields.
+func (k argoKubectl) checkNative(ctx context.Context, j *job.Job) error {
+	for _, s := range append(slices.Clone(j.Steps), j) {
+		if len(s.Native) == 0 {
+			continue
+		}
+		in, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": kube.Meta{Name: job.Label(s.Name)}, "spec": kube.NewPod(s, job.Argo, placeVar)})
+		if err != nil {
+			return err
+		}
+		_, err = k.kubectl(ctx, in, "create", "--filename=-", "--output=name", "--validate=strict", "--dry-run=server")
+		if err != nil && strings.Contains(err.Error(), "cannot be handled as a Pod") { // else the user may not create pods, but Argo may
+			return fmt.Errorf("--native: %w", err)
+		}
+	}
+	return nil
 }
 
 func (k argoKubectl) template(ctx context.Context, name string) (json.RawMessage, error) {

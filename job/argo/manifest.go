@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"hpcc/job"
 	"hpcc/job/kube"
 	"hpcc/job/message"
@@ -292,23 +290,19 @@ var argoValue = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{\s*(=|(inputs|outputs|workflow|tasks|steps|item|pod|node|retries|lastRetry)\b)[^}]*\}\}`)
 })
 
-// checkPod returns an error for a field of --native that pods do not have. The server does not check
-// podSpecPatch, and Argo's controller would ignore it.
-func checkPod(j *job.Job) error {
-	if len(j.Native) == 0 {
-		return nil
-	}
-	text, err := kube.NewPod(j, job.Argo, placeVar).MarshalJSON()
-	var pod yaml.Node
-	if err == nil {
-		err = yaml.Unmarshal(text, &pod)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the pod with --native: %w", err)
-	}
-	r := manifestReader{file: "--native", schema: kubernetesSchema()}
-	if r.value(pod.Content[0], "PodSpec", "", 0); len(r.problems) > 0 {
-		return &manifestError{r.problems}
+// checkArtifacts returns an error for an artifact of an earlier step whose path is that of a volume.
+func (w *workflowObject) checkArtifacts() error {
+	for _, t := range w.Spec.Templates {
+		if t.Inputs == nil || t.Container == nil {
+			continue
+		}
+		for _, a := range t.Inputs.Artifacts {
+			for _, m := range t.Container.VolumeMounts {
+				if m.MountPath == a.Path {
+					return fmt.Errorf("step %s: artifact %s: a volume is mounted at its path %s; choose another path for one of them", t.Name, a.Name, a.Path)
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -316,9 +310,6 @@ func checkPod(j *job.Job) error {
 // check returns an error for settings that workflows do not support.
 func check(j *job.Job) error {
 	if err := kube.Check(j, job.Argo); err != nil {
-		return err
-	}
-	if err := checkPod(j); err != nil {
 		return err
 	}
 	texts := slices.Concat(j.Args, j.Env, j.Pod.Env, j.Native)

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
 	"hpcc/job/message"
@@ -281,7 +282,8 @@ func (s *Server) foreign(resp *http.Response, body []byte) error {
 	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, message.Short(what))}
 }
 
-// unreached adds advice to the error of a request that got no answer.
+// unreached adds advice to the error of a request that got no answer. It returns a [batch.NoAnswer],
+// unless the user interrupted the request.
 func (s *Server) unreached(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -296,7 +298,7 @@ func (s *Server) unreached(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.Patience)
+		return &batch.NoAnswer{Err: fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.Patience)}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		advice = "; no server listens on that port; \"kubectl -n argo port-forward service/argo-server 2746\" provides one at https://localhost:2746"
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
@@ -306,7 +308,7 @@ func (s *Server) unreached(err error) error {
 	case strings.Contains(err.Error(), "first record does not look like a TLS handshake"), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "; it does not use TLS; use http://" + s.base.Host
 	}
-	return fmt.Errorf("reaching Argo server %s: %w%s", s.base, err, advice)
+	return &batch.NoAnswer{Err: fmt.Errorf("reaching Argo server %s: %w%s", s.base, err, advice)}
 }
 
 func (s *Server) create(ctx context.Context, wf *item, dry bool) (stored json.RawMessage, err error) {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
 	"hpcc/store/wait"
@@ -157,6 +158,9 @@ func TestArgoServerUnreached(t *testing.T) {
 			wf, err := s.get(t.Context(), "a")
 			if (tt.want == "" && (err != nil || wf.Metadata.Name != "a")) || (tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want))) {
 				t.Errorf("get: %v; want %q", err, tt.want)
+			}
+			if tt.want == "no server listens on that port" && !errors.As(err, new(*batch.NoAnswer)) {
+				t.Errorf("get: %v; it is not the server's refusal", err)
 			}
 		})
 	}

@@ -37,8 +37,7 @@ type workflowParameter struct {
 }
 
 // Read reads a file with a Workflow, or with a WorkflowTemplate or CronWorkflow whose workflow is to
-// run once. Unknown fields and undefined names are errors. It removes fields that only a server may
-// set, with a note.
+// run once. It removes fields that only a server may set, with a note, and keeps all others.
 func Read(file string, text []byte) (*File, error) {
 	list, err := readManifests(file, text)
 	if err != nil {
@@ -49,7 +48,7 @@ func Read(file string, text []byte) (*File, error) {
 	for _, kind := range []string{"Workflow", "WorkflowTemplate", "CronWorkflow"} {
 		var found []*manifestDocument
 		for i := range list {
-			if list[i].Kind == kind {
+			if list[i].APIVersion == argoVersion && list[i].Kind == kind {
 				found = append(found, &list[i])
 			}
 		}
@@ -61,15 +60,59 @@ func Read(file string, text []byte) (*File, error) {
 		}
 	}
 	if chosen == nil {
-		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s", file, list[0].Kind)
+		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s of apiVersion %s", file, message.Short(list[0].Kind), message.Short(list[0].APIVersion))
+	}
+	if err := chosen.check(file); err != nil {
+		return nil, err
 	}
 	for i := range list {
 		if &list[i] != chosen {
-			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s was checked but not created; use \"kubectl apply\"", list[i].Kind, list[i].Name, file))
+			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s is not created; use \"kubectl apply\"", message.Short(list[i].Kind), message.Short(list[i].Name), file))
 		}
 	}
 	w.take(chosen)
 	return w, nil
+}
+
+// check returns an error for a document without the parts of a workflow that hpcc changes or that a
+// run needs. The rest is checked by the server.
+func (m *manifestDocument) check(file string) error {
+	wrong := func(at *item, text string) error {
+		return fmt.Errorf("%s:%d: %s", file, at.line, strings.TrimPrefix(at.path+": "+text, ": "))
+	}
+	spec := m.spec()
+	for _, it := range []*item{m.root.at("metadata"), m.root.at("metadata", "labels"), m.root.at("spec"), m.root.at("spec", "workflowMetadata"), m.root.at("spec", "workflowMetadata", "labels"), spec} {
+		if it != nil && it.shape != yaml.MappingNode && it.shape != 0 {
+			return wrong(it, "is "+shapeName(it.shape)+"; want a mapping")
+		}
+	}
+	texts := []*item{m.root.at("metadata", "name"), m.root.at("metadata", "generateName"), m.root.at("metadata", "namespace"), spec.at("entrypoint")}
+	for _, p := range spec.items("arguments", "parameters") {
+		texts = append(texts, p.at("name"))
+	}
+	for _, it := range texts {
+		if it == nil || it.scalar == nil {
+			continue
+		}
+		if _, isText := it.scalar.(string); !isText {
+			return wrong(it, "is a number or a boolean; want text; put it in quotes")
+		}
+	}
+	switch {
+	case spec == nil || spec.shape == 0:
+		return wrong(m.root, "lacks spec")
+	case spec.text("entrypoint") == "" && spec.at("workflowTemplateRef") == nil:
+		return wrong(spec, "lacks entrypoint")
+	}
+	return nil
+}
+
+// spec returns the spec of the workflow itself, also for a CronWorkflow.
+func (m *manifestDocument) spec() *item {
+	if m.Kind == "CronWorkflow" {
+		return m.root.at("spec", "workflowSpec")
+	}
+	return m.root.at("spec")
 }
 
 // serverFields are the fields of metadata that only a server may set.

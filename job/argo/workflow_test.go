@@ -55,26 +55,29 @@ func gzipped(t *testing.T, text string) []byte {
 	return b.Bytes()
 }
 
-func TestReadWorkflowNames(t *testing.T) {
+// TestReadWorkflow reports what hpcc needs of a workflow, and keeps fields that it does not know.
+func TestReadWorkflow(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{
 		{"valid", "", "", ""},
-		{"entrypoint", "entrypoint: main", "entrypoint: mian", `w.yaml:5: spec.entrypoint: unknown template "mian" (did you mean main?)`},
+		{"fields of a later Argo", "  - name: step\n", "  - name: step\n    someday: {a: [1]}\n", ""},
 		{"no entrypoint", "entrypoint: main", "onExit: main", `w.yaml:5: spec: lacks entrypoint`},
-		{"template", "prune, template: step", "prune, template: stepp", `w.yaml:13: spec.templates[0].dag.tasks[1].template: unknown template "stepp" (did you mean step?)`},
-		{"dependency", "depends: prune", "depends: prnue", `w.yaml:14: spec.templates[0].dag.tasks[2].depends: unknown task "prnue" (did you mean prune?)`},
-		{"depends", "!train.Failed", "!trian.Failed", `unknown task "trian" (did you mean train?)`},
-		{"parameter", "workflow.parameters.batch_size", "workflow.parameters.batchsize", `{{workflow.parameters.batchsize}}: unknown parameter of the workflow "batchsize" (did you mean batch_size?)`},
-		{"input", "{{inputs.parameters.x}}", "{{ inputs.parameters.y }}", `w.yaml:18: spec.templates[1].container.args[0]: {{inputs.parameters.y}}: unknown input parameter "y"; known: x`},
-		{"output", "outputs.parameters.acc}}", "outputs.parameters.loss}}", `template step has no output "loss"; known: acc`},
-		{"task", "tasks.train.outputs", "tasks.tarin.outputs", `unknown task "tarin" (did you mean train?)`},
-		{"leaf", "{{inputs.parameters.x}}", "{{tasks.train.outputs.result}}", `only defined in a template with a dag`},
-		{"item", "withItems: [1, 2], ", "", `{{item}}: item is only defined in the arguments of a step with withItems`},
+		{"template of the cluster", "entrypoint: main", "workflowTemplateRef: {name: a}", ""},
+		{"no spec", "spec:", "other:", `w.yaml:1: lacks spec`},
+		{"spec", threeSteps[strings.Index(threeSteps, "spec:"):], "spec: [a]\n", `w.yaml:4: spec: is a list; want a mapping`},
+		{"metadata", "{generateName: train-}", "train", `w.yaml:3: metadata: is text; want a mapping`},
+		{"a name that is a boolean", "name: note", "name: n", `w.yaml:7: spec.arguments.parameters[3].name: is a number or a boolean; want text; put it in quotes`},
+		{"labels", "{generateName: train-}", "{labels: [a]}", `w.yaml:3: metadata.labels: is a list; want a mapping`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Read("w.yaml", []byte(strings.Replace(threeSteps, tt.old, tt.new, 1)))
-			switch {
-			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			text := strings.Replace(threeSteps, tt.old, tt.new, 1)
+			w, err := Read("w.yaml", []byte(text))
+			if (tt.want == "" && err != nil) || (tt.want != "" && (err == nil || err.Error() != tt.want)) {
 				t.Errorf("Read: %v; want %q", err, tt.want)
+			}
+			if err == nil {
+				got, err := json.Marshal(w.root)
+				testenv.Check(t, err)
+				compareYAML(t, text, got)
 			}
 		})
 	}
@@ -129,7 +132,7 @@ func TestReadWorkflowKinds(t *testing.T) {
 		{"template", template, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{`, "metadata.resourceVersion is set by the server; dropped; WorkflowTemplate train: its workflow runs once, now"},
 		{"cron", "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\nmetadata: {name: c, namespace: ns}\nspec: {schedule: 0 2 * * *, workflowMetadata: {labels: {a: b}}, workflowSpec: {entrypoint: a, templates: [{name: a, suspend: {}}]}}\n",
 			`{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{"entrypoint":"a","templates":[{"name":"a","suspend":{}}]},"metadata":{"namespace":"ns","labels":{"a":"b"},"generateName":"c-"}}`, "CronWorkflow c: its workflow runs once, now"},
-		{"both", template + "---\n" + threeSteps + "status: {phase: Running}\n", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{"generateName":"train-"}`, `WorkflowTemplate train of w.yaml was checked but not created; use "kubectl apply"; status is set by the server; dropped`},
+		{"both", template + "---\n" + threeSteps + "status: {phase: Running}\n", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{"generateName":"train-"}`, `WorkflowTemplate train of w.yaml is not created; use "kubectl apply"; status is set by the server; dropped`},
 	} {
 		w, err := Read("w.yaml", []byte(tt.in))
 		if err != nil {
@@ -143,7 +146,7 @@ func TestReadWorkflowKinds(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		threeSteps + "---\n" + threeSteps: "w.yaml contains 2 objects of kind Workflow",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n": "w.yaml does not contain a workflow: its kind is Pod",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n": "w.yaml does not contain a workflow: its kind is Pod of apiVersion v1",
 	} {
 		if _, err := Read("w.yaml", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Read: %v; want %q", err, want)

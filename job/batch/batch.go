@@ -58,16 +58,20 @@ type Description struct {
 	Version, Ping []string
 	Is            func(version string) bool // distinguishes products that share Command; nil: all are this one
 
-	InJob      func(name string) bool // reports whether the variable makes its commands act as part of a running job; nil: no variable does
-	CutsTime   bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
-	RunsImages bool                   // it has a plugin that runs an image; see Job.Plugin
-	EndsExec   bool                   // it ends a command of ExecOn together with the task
+	InJob    func(name string) bool // reports whether the variable makes its commands act as part of a running job; nil: no variable does
+	CutsTime bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
+	EndsExec bool                   // it ends a command of ExecOn together with the task
 
 	Adjust    func(x *capacity.Need, j *job.Job)            // converts the needs of a job to its way of counting; nil: no conversion
 	Index     func(a job.Array, n int) (index int, ok bool) // converts its own index in an array to hpcc's; nil: they are equal
 	Retry     func(ctx context.Context, id string) error    // runs the failed tasks of a job again; nil: they are submitted again
 	MaxArray  func(ctx context.Context) int                 // the most tasks of an array on this site, 0: unknown; nil: no limit, or an unknown one
 	Succeeded func(ctx context.Context, id string) error    // returns an error if a dependency failed; nil: it checks dependencies itself
+
+	// Never returns why the site never grants a job, whatever its load, although the batch system
+	// accepts it; "" if it may. sure is false if settings that hpcc cannot see may allow the job. Every
+	// submission calls Never, so it makes few queries. nil: the batch system refuses such jobs.
+	Never func(ctx context.Context, j *job.Job) (why string, sure bool)
 }
 
 // A NodeLister lists the nodes with their total and free resources. Where queues share the

@@ -1,13 +1,14 @@
 package capacity
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
 
@@ -43,29 +44,27 @@ type Estimate struct {
 	Now   bool
 }
 
-// A BusyError is the refusal of a job that the batch system would accept if some nodes were not off or
-// reserved.
-type BusyError struct{ Err error }
-
-func (e *BusyError) Error() string { return e.Err.Error() }
-func (e *BusyError) Unwrap() error { return e.Err }
-
-// Judge combines the Fit that hpcc counted with the scheduler's estimate or refusal. A refusal or an immediate
-// start is final, except that a [BusyError] does not overrule a later start that hpcc counted. The scheduler
-// estimates a start behind all waiting jobs; if hpcc counted an earlier free window, backfilling will use it.
-// planned reports whether the scheduler has planned starts of waiting jobs.
+// Judge combines the Fit that hpcc counted with the scheduler's estimate or refusal. Only a refusal means that
+// the job never starts, because nodes may exist that the scheduler does not list. An immediate start is final,
+// too. The scheduler estimates a start behind all waiting jobs; if hpcc counted an earlier free window,
+// backfilling will use it. planned reports whether the scheduler has planned starts of waiting jobs.
 func (x *Need) Judge(counted *Fit, estimate *Estimate, refusal error, planned bool) *Fit {
+	impossible := counted.When == Never
+	if impossible {
+		counted.When = Later
+	}
 	switch {
-	case refusal != nil && x.Complete && counted.When == Later && errors.As(refusal, new(*BusyError)):
-		counted.Notes = append(counted.Notes, "the scheduler's own dry run finds no nodes for it while some are off or reserved")
-		return counted
 	case refusal != nil:
 		f := &Fit{When: Never, By: "the scheduler, which refuses it", Why: refusal.Error()}
-		if counted.When == Never {
-			f.Why = counted.Why + " (" + refusal.Error() + ")"
+		if impossible && !strings.Contains(f.Why, counted.Why) {
+			f.Why = counted.Why + " (" + f.Why + ")"
 		}
 		return f
-	case estimate == nil || counted.When == Never:
+	case impossible:
+		counted.Why += "; the job can start only if the site adds nodes or changes its limits"
+	}
+	switch {
+	case estimate == nil:
 		return counted
 	case estimate.Now:
 		f := &Fit{When: Now, Nodes: estimate.Nodes, By: "the scheduler's own dry run"}
@@ -185,10 +184,47 @@ func (n *Node) free(at time.Time, limit time.Duration) Hold {
 	return f
 }
 
+// OverLimit returns why the limits of the queue, or of each queue in a list, forbid the job, or "".
+func (x *Need) OverLimit(c *Snapshot, queue string) (why string) {
+	limit := cmp.Or(x.job.TimeMin, x.Limit)
+	for q := range strings.SplitSeq(queue, ",") {
+		longest, most := c.Limits[q], c.MaxNodes[q]
+		switch {
+		case longest > 0 && limit > longest:
+			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %s", q, quantity.FormatTime(longest), quantity.FormatTime(limit))
+		case most > 0 && x.nodes && x.Units > most:
+			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %d", q, message.Count(most, "node"), x.Units)
+		default:
+			return ""
+		}
+	}
+	return why
+}
+
+// Never returns why even empty nodes could not meet the need, or "". It knows only nodes that the batch system
+// lists with their resources: others may exist if one of them is incomplete.
+func (x *Need) Never(c *Snapshot, queue string) string {
+	incomplete := func(n Node) bool { return n.Memory <= 0 }
+	if len(c.Nodes) == 0 || slices.ContainsFunc(c.Nodes, incomplete) {
+		return ""
+	}
+	known := *x
+	if !slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.GPUs > 0 }) { // the site may count them in another resource
+		known.GPUs, known.kind = 0, ""
+	}
+	if slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.serves(queue) }) { // a routing queue leads to the queues of nodes
+		c.Keep(queue)
+	}
+	if f := known.Fit(c, queue, time.Now()); f.When == Never {
+		return f.Why
+	}
+	return ""
+}
+
 // Fit computes where and when the need can be met.
 func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
-	if most := c.Limits[queue]; most > 0 && x.Limit > most {
-		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("queue %s limits jobs to %s, and the job requests %s", queue, quantity.FormatTime(most), quantity.FormatTime(x.Limit))}
+	if why := x.OverLimit(c, queue); why != "" {
+		return &Fit{When: Never, By: byCount, Why: why}
 	}
 	var nodes []*Node
 	for i := range c.Nodes {

@@ -62,12 +62,13 @@ type Hold struct {
 
 // A Snapshot is the state of a scheduler's nodes.
 type Snapshot struct {
-	Nodes   []Node
-	Queue   string                   // default queue; "" if unknown
-	Limits  map[string]time.Duration // longest time limit of a queue; 0: unlimited
-	Usual   map[string]time.Duration // default time limit of a queue
-	Planned map[string]Plan          // planned starts of waiting jobs, by native ID
-	Notes   []string                 // queries that failed, and what is unknown without them
+	Nodes    []Node
+	Queue    string                   // default queue; "" if unknown
+	Limits   map[string]time.Duration // longest time limit of a queue; 0: unlimited
+	MaxNodes map[string]int           // most nodes of a job in a queue; 0: unlimited
+	Usual    map[string]time.Duration // default time limit of a queue
+	Planned  map[string]Plan          // planned starts of waiting jobs, by native ID
+	Notes    []string                 // queries that failed, and what is unknown without them
 }
 
 // A Plan is a scheduler's planned start of a job.
@@ -83,11 +84,19 @@ func (c *Snapshot) Settle(now time.Time) {
 	}
 }
 
-// Keep removes the nodes that do not belong to the queue. Nodes whose queues are unknown stay.
+// Keep removes the nodes that do not belong to the queue, or to a queue in a list. Nodes whose queues are unknown
+// stay.
 func (c *Snapshot) Keep(queue string) {
-	if queue != "" {
-		c.Nodes = slices.DeleteFunc(c.Nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
+	if queue == "" {
+		return
 	}
+	c.Nodes = slices.DeleteFunc(c.Nodes, func(n Node) bool { return len(n.Queues) > 0 && !n.serves(queue) })
+}
+
+// serves reports whether the node is known to belong to the queue, or to a queue in a list.
+func (n *Node) serves(queue string) bool {
+	named := strings.Split(queue, ",")
+	return slices.ContainsFunc(n.Queues, func(q string) bool { return slices.Contains(named, q) })
 }
 
 // Settle derives the state, the free window and the busy time of the node from its free resources and holds.

@@ -373,15 +373,11 @@ func (r *Reader) DirSet() bool {
 }
 
 // ExportAll applies the default of a batch system that exports the environment to jobs. It
-// drops the option ALL for a target with the same default, and adds a row for a target that
-// exports nothing.
+// drops the option ALL for a target with the same default.
 func (r *Reader) ExportAll() {
 	j := r.Job
 	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.To.ExportsAll {
 		j.Export = nil
-	}
-	if len(j.Export) == 0 && r.To.NoExports {
-		r.Add(0, "(environment)").Become(field.Changed, fmt.Sprintf("%s exports all variables to jobs and the target none: set those that the script needs with --env NAME=VALUE", r.Title))
 	}
 }
 

@@ -29,7 +29,7 @@ func Backfill(ctx context.Context, j *job.Job, t job.Target, least time.Duration
 	if lead := j.Warning.Lead + time.Minute; j.Warning.Signal != "" && least < lead { // leave time before the warning
 		least = min(lead, j.Time)
 	}
-	f, err := Fits(ctx, j, t)
+	f, err := Fits(ctx, "", j, Cluster{Target: t})
 	if err != nil {
 		return nil, err
 	}

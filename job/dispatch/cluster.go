@@ -4,14 +4,21 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/queue"
+	"hpcc/job/shellword"
 )
 
 // A Cluster identifies a scheduler: its kind, and which instance of that kind. With an
@@ -103,4 +110,59 @@ func listNodes(ctx context.Context, t job.Target, queue string) (*capacity.Snaps
 	}
 	c.Settle(time.Now())
 	return c, nil
+}
+
+// callerLimits prints shell commands that set the umask and the soft limits of this process for a job.
+// A batch system may limit the resources d, f, m, t and v itself, so they are left alone where this process has no limit.
+const callerLimits = `echo "umask $(umask)"
+for o in c d f l m n s t u v; do
+  n=$(ulimit -S -$o)
+  case $o$n in [dfmtv]unlimited) ;; *) echo "ulimit -S -$o $n 2>/dev/null || ulimit -S -$o hard" ;; esac
+done
+echo true`
+
+// notOfCaller matches variables that belong to a shell, a host or a job, or that a shell cannot set.
+var notOfCaller = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(PWD|OLDPWD|SHLVL|_|HOSTNAME|SHELLOPTS|BASHOPTS|UID|EUID|PPID|TMP|TMPDIR|.*_VISIBLE_DEVICES|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL|HPCC_(SUBMISSION|JOB|TASK_.*))$`)
+})
+
+// lacksCaller reports whether a job should have the umask and limits of its submitter, and the target does not pass
+// them on. A script gets the variables, too, if its own batch system or its options export all of them.
+func lacksCaller(j *job.Job, t job.Target) (lacks, exportsAll bool) {
+	exportsNone := j.Script != nil && descriptionOf(j.Script.From).NoExports // by default
+	exportsAll = slices.Contains(j.Export, "ALL") || (len(j.Export) == 0 && !exportsNone)
+	return descriptionOf(t).NoExports && (exportsAll || !exportsNone), exportsAll
+}
+
+// Script is [Render] for a user who submits the script with the scheduler's own command.
+func (c Cluster) Script(j *job.Job) (script string, notes []string, err error) {
+	script, notes, err = Render(j, c.Target)
+	if lacks, _ := lacksCaller(j, c.Target); err == nil && lacks {
+		notes = append(notes, "qsub does not pass your variables, umask and limits to the job; \"hpcc submit\" does, in a file that only you can read")
+	}
+	return script, notes, err
+}
+
+// keepCaller records the variables, umask and limits of this process in a private file of the job's directory, for a
+// batch system whose jobs have none of them. It could pass variables itself, but then shows them to all users.
+func (s *Submission) keepCaller(home string) error {
+	lacks, exportsAll := lacksCaller(s.Job, s.Target)
+	if !lacks {
+		return nil
+	}
+	d := descriptionOf(s.Target)
+	cmd := exec.Command("/bin/bash", "-c", callerLimits)
+	cmd.Env = []string{}
+	limits, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("reading the limits of this process: %w", err)
+	}
+	own := regexp.MustCompile(d.VariableText)
+	env := slices.DeleteFunc(s.OutsideJob(), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return !exportsAll || !job.EnvName().MatchString(name) || notOfCaller().MatchString(name) || own.MatchString(name) ||
+			slices.ContainsFunc(d.Variables, func(v job.Variable) bool { return v.Name == name })
+	})
+	s.Job.CallerFile = filepath.Join(home, "caller")
+	return atomicfile.WritePrivate(s.Job.CallerFile, shellword.Exports(env)+string(limits))
 }

@@ -80,9 +80,37 @@ func (s *Status) ended(changed int64) *endedJob {
 // last call. progress gets the number of jobs read, of a total; calls do not overlap. Warnings are
 // those of [Statuses].
 func Overview(ctx context.Context, dir string, progress func(done, total int)) (list []*Status, warnings []string, err error) {
-	names, err := jobDirs(dir)
+	o, err := readOverview(ctx, dir, progress)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, err := range o.bad {
+		o.unreadable = append(o.unreadable, err.Error())
+	}
+	slices.Sort(o.unreadable)
+	return o.list, append(o.unreadable, o.warnings...), nil
+}
+
+// ActiveImages returns the digests of the images of jobs that have not ended. The error also lists jobs that
+// cannot be read, which may need any image.
+func ActiveImages(ctx context.Context, dir string) (digests, warnings []string, err error) {
+	o, err := readOverview(ctx, dir, func(int, int) {})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, st := range o.list {
+		if st.Active() {
+			digests = append(digests, st.Images()...)
+		}
+	}
+	return digests, append(o.unreadable, o.warnings...), errors.Join(o.bad...)
+}
+
+// readOverview reads the jobs below dir; see [Overview].
+func readOverview(ctx context.Context, dir string, progress func(done, total int)) (*overview, error) {
+	names, err := jobDirs(dir)
+	if err != nil {
+		return nil, err
 	}
 	o := &overview{dir: dir, open: map[string][]*Status{}, owners: owners{}, named: map[string]*job.Job{}}
 	o.cached, o.lines = readEnded(dir)
@@ -109,13 +137,12 @@ func Overview(ctx context.Context, dir string, progress func(done, total int)) (
 		progress(done, len(rest))
 	})
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	o.settle(ctx)
 	o.save(len(names))
 	slices.SortFunc(o.list, func(a, b *Status) int { return cmp.Or(b.Submitted.Compare(a.Submitted), cmp.Compare(b.ID, a.ID)) })
-	slices.Sort(o.unreadable)
-	return o.list, append(o.unreadable, o.warnings...), nil
+	return o, nil
 }
 
 // An overview collects the states of all jobs.
@@ -126,7 +153,8 @@ type overview struct {
 
 	mu         sync.Mutex // protects the fields below while jobs are read
 	list       []*Status
-	unreadable []string             // warnings about jobs and records
+	bad        []error              // of jobs that cannot be read
+	unreadable []string             // warnings about records
 	warnings   []string             // other warnings
 	open       map[string][]*Status // jobs whose records are incomplete, by cluster
 	fresh      []*endedJob          // jobs for the cache
@@ -174,7 +202,7 @@ func (o *overview) read(dir fs.FileInfo) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
-		o.unreadable = append(o.unreadable, err.Error())
+		o.bad = append(o.bad, err)
 		return
 	}
 	st.User = o.owners.of(dir)

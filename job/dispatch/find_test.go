@@ -114,7 +114,7 @@ func TestSucceededWaits(t *testing.T) {
 	// The dependency runs when the scheduler is asked, and ends then.
 	script := fmt.Sprintf("#!/bin/sh\ncp %s/task.0.json %s/a-1/\necho '<job_list><JB_job_number>17</JB_job_number><state>r</state></job_list>'\n", bin, dir)
 	testenv.Check(t, os.WriteFile(filepath.Join(bin, "qstat"), []byte(script), 0o755))
-	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	testenv.Check(t, Succeeded(t.Context(), dir, []string{"17"}))
 }
 

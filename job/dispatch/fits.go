@@ -16,10 +16,35 @@ import (
 	"hpcc/job/capacity"
 )
 
-// Fits estimates where and when the job would start if it were submitted now, from the
-// scheduler's dry run and the free nodes. For an array it covers one task. It submits nothing.
-func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) {
-	script, notes, err := Render(scripted(j), t)
+// Fits does what Submit does, except the submission itself, and estimates where and when the job would start
+// from the scheduler's dry run and the free nodes. For an array it covers one task. Without dir it creates no
+// files.
+func Fits(ctx context.Context, dir string, j *job.Job, to Cluster) (*capacity.Fit, error) {
+	own := *j // Submit packs the caller's job
+	j = &own
+	notes := packLarge(ctx, j, to)
+	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, dry: true}
+	var more []string
+	var err error
+	if dir == "" {
+		_, more, err = s.render(ctx, j)
+	} else {
+		var home string
+		home, _, more, err = s.create(ctx, dir)
+		os.RemoveAll(home) // before the scheduler is queried, because a signal may end this process meanwhile
+	}
+	if never := new(neverError); errors.As(err, &never) {
+		return &capacity.Fit{When: capacity.Never, By: "the limits of the site", Why: never.why}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return fits(to.Within(ctx), s.Job, to.Target, append(notes, more...))
+}
+
+// fits estimates the start of a job that has been checked, with notes.
+func fits(ctx context.Context, j *job.Job, t job.Target, notes []string) (*capacity.Fit, error) {
+	script, _, err := Render(scripted(j), t)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +120,7 @@ func (s *Submission) Fits(ctx context.Context, dir string) (*capacity.Fit, error
 			return &capacity.Fit{When: capacity.Later, Start: p.Start, Nodes: p.Nodes, By: "the scheduler, which has planned it", Why: st.Reason, Notes: c.Notes}, nil
 		}
 	}
-	f, err := Fits(ctx, s.Job, s.Target)
+	f, err := Fits(ctx, "", s.Job, s.Cluster)
 	if err == nil && st.Waiting > 0 {
 		f.Notes = append(f.Notes, "it waits ("+st.Reason+") and the scheduler has not planned it; this is for another job like it")
 	}

@@ -71,7 +71,7 @@ func (s *Submission) Grow(ctx context.Context, dir string, onNode bool) (texts [
 		}
 	}
 	for _, to := range sorted(sizes) {
-		if _, err := s.resubmit(ctx, home, sizes[to], to); err != nil {
+		if _, err := s.resubmit(ctx, home, sizes[to], Rerun{Memory: to.Memory, Time: to.Time}, nil); err != nil {
 			return texts, fmt.Errorf("running tasks %s of job %s again with %s: %w", list(sizes[to]), s.ID, s.size(to), err)
 		}
 		texts = append(texts, fmt.Sprintf("job %s: %s again with %s: %s", s.ID, verb(len(sizes[to]), "runs", "run"), s.size(to), list(sizes[to])))

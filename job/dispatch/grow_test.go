@@ -84,7 +84,7 @@ func TestGrow(t *testing.T) {
 	}
 	fresh, err := ReadJob(home)
 	testenv.Check(t, err)
-	tasks, _, err := fresh.Rerun(t.Context(), dir, job.Request{Memory: 8 << 30, Time: time.Hour})
+	tasks, _, err := fresh.Rerun(t.Context(), dir, Rerun{Memory: 8 << 30, Time: time.Hour}, nil)
 	if r := s.queue["toy-4"]; err != nil || len(tasks) != 3 || r.Job.Memory != 8<<30 || r.Job.Time != time.Hour {
 		t.Errorf("Rerun: %v, %v", tasks, err)
 	}
@@ -120,7 +120,7 @@ func TestGrowRefused(t *testing.T) {
 func TestRerunSizes(t *testing.T) {
 	s := newToy()
 	sub, dir := growing(t, s)
-	tasks, _, err := sub.Rerun(t.Context(), dir, job.Request{})
+	tasks, _, err := sub.Rerun(t.Context(), dir, Rerun{}, nil)
 	if err != nil || !slices.Equal(tasks, []int{1, 2, 3}) || len(sub.Reruns) != 2 {
 		t.Fatalf("Rerun: %v, %v", tasks, err)
 	}

@@ -222,11 +222,10 @@ func TestLargeJobOnOldServer(t *testing.T) {
 func TestInterruptedLook(t *testing.T) {
 	server := &largeServer{tasks: 4000, version: 1, refuse: 4, gone: func(k int) bool { return k%100 == 0 }}
 	s, dir, look := largeJob(t, server)
-	var st *Status
-	for server.pages <= server.refuse { // a look on a busy machine may end at its deadline before the error
-		var err error
-		st, err = s.Look(t.Context(), dir, true)
-		testenv.Check(t, err)
+	st := &Status{Submission: s}
+	testenv.Check(t, st.read(dir))
+	if err := st.refresh(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), dir, time.Minute); err == nil {
+		t.Error("the server's error is lost")
 	}
 	if st.Done != 0 || st.Waiting != 4000 {
 		t.Errorf("%d done, %d waiting after an error", st.Done, st.Waiting)

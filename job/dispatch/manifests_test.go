@@ -1,226 +1,41 @@
 package dispatch
 
 import (
-	"bytes"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
-	"sigs.k8s.io/yaml"
-
+	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
-// TestManifests has a real API server validate every golden manifest and the pods in it, in
-// a namespace like the target's. testdata/kube/up.sh starts one.
+// TestManifests has a real API server validate every golden manifest.
 func TestManifests(t *testing.T) {
-	cluster := os.Getenv("HPCC_TEST_KUBE")
-	_, err := os.Stat(cluster)
-	testenv.Need(t, "an API server in HPCC_TEST_KUBE (testdata/kube/up.sh api starts one)", err)
-	for target, namespace := range map[string]string{"kubernetes": "restricted", "openshift": "ocp", "argo": "restricted"} {
+	for _, target := range []string{"kubernetes", "openshift", "argo"} {
 		t.Run(target, func(t *testing.T) {
-			dir := t.TempDir()
-			documents := 0
-			for _, g := range goldenManifests(t, target) {
-				documents += g.split(t, dir)
-			}
+			list := goldenManifests(t, "testdata/*."+target)
 			if target == "openshift" { // the example of docs/biggan.md
-				documents += exampleManifests(t, dir)
+				list = append(list, goldenManifests(t, "../../testdata/biggan/*.yaml")...)
 			}
-			if documents == 0 {
-				t.Fatal("no golden manifest found")
-			}
-			out := judged(t, dir, filepath.Join(cluster, "bin/kubectl"), "--kubeconfig", filepath.Join(cluster, "kubeconfig"), "--namespace", namespace, "--cache-dir", t.TempDir(),
-				"create", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", dir)
-			if n := strings.Count(out, " created (server dry run)\n"); n != documents && !t.Failed() {
-				t.Errorf("the server accepted %d of %d documents", n, documents)
-			}
+			jobtest.CheckManifests(t, target, list)
 		})
 	}
 }
 
 // TestWorkflows has the real "argo lint" validate the golden files for Argo.
-func TestWorkflows(t *testing.T) {
-	argo := os.Getenv("HPCC_TEST_ARGO")
-	_, err := os.Stat(argo)
-	testenv.Need(t, "Argo's command line in HPCC_TEST_ARGO (testdata/kube/build.sh argo builds it)", err)
-	dir := t.TempDir()
-	golden := goldenManifests(t, "argo")
-	if len(golden) == 0 {
-		t.Fatal("no golden manifest found")
-	}
-	for _, g := range golden {
-		testenv.Check(t, os.WriteFile(filepath.Join(dir, g.name+".yaml"), []byte(g.text), 0o644))
-	}
-	judged(t, dir, argo, "lint", "--offline", "--strict", "--no-color", "--output", "simple", dir)
-}
+func TestWorkflows(t *testing.T) { jobtest.CheckWorkflows(t, goldenManifests(t, "testdata/*.argo")) }
 
-// judged runs a validator on the files in dir, and fails with its output.
-func judged(t *testing.T, dir string, command ...string) string {
+// goldenManifests returns the files that match a pattern.
+func goldenManifests(t *testing.T, pattern string) (found []jobtest.Manifest) {
 	t.Helper()
-	cmd := exec.Command(command[0], command[1:]...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		refused := regexp.MustCompile(`(?m)^.* created \(server dry run\)\n`).ReplaceAll(out, nil)
-		t.Errorf("%v: %s", err, strings.ReplaceAll(stderr.String()+string(refused), dir+"/", ""))
-	}
-	return string(out)
-}
-
-// A goldenManifest is the text of a golden file for a target with pods.
-type goldenManifest struct{ name, text string }
-
-// goldenManifests returns the files NAME.TARGET below testdata, and the sections of that name in
-// files of testdata/translate.
-func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
-	t.Helper()
-	err := filepath.WalkDir("testdata", func(path string, _ os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := strings.ReplaceAll(strings.TrimPrefix(path, "testdata/"), "/", "-")
-		switch filepath.Ext(path) {
-		case "." + target:
-			data, err := os.ReadFile(path)
-			text := string(data)
-			if strings.HasPrefix(text, "#!") {
-				text = interactivePod(t, text)
-			}
-			found = append(found, goldenManifest{name, text})
-			return err
-		case ".txtar":
-			a, err := txtar.ParseFile(path)
-			if err != nil {
-				return err
-			}
-			for _, f := range a.Files {
-				if f.Name == target && bytes.Contains(f.Data, []byte("apiVersion:")) { // else the section holds the reason for a refusal
-					found = append(found, goldenManifest{name + "." + target, string(f.Data)})
-				}
-			}
-		}
-		return nil
-	})
-	testenv.Check(t, err)
-	return found
-}
-
-// interactivePod returns the pod that "kubectl run" in a script would create.
-func interactivePod(t *testing.T, script string) string {
-	t.Helper()
-	_, text, _ := strings.Cut(script, "'--overrides=")
-	text, _, ok := strings.Cut(text, "' ${HPCC_KUBE_CONTEXT")
-	var pod map[string]any
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, `'\''`, "'")), &pod); err != nil || !ok {
-		t.Fatalf("the script starts no pod (%v):\n%s", err, script)
-	}
-	pod["kind"], pod["metadata"] = "Pod", map[string]any{"name": "interactive"}
-	out, err := yaml.Marshal(pod)
-	testenv.Check(t, err)
-	return string(out)
-}
-
-// exampleManifests writes the manifests of testdata/biggan to a directory.
-func exampleManifests(t *testing.T, dir string) (n int) {
-	t.Helper()
-	files, err := filepath.Glob("../../testdata/biggan/*.yaml")
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) < 3 {
-		t.Fatalf("testdata/biggan has %v, %v", files, err)
+		t.Fatalf("%s matches %v, %v", pattern, files, err)
 	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		testenv.Check(t, err)
-		for i, document := range documentEnd.Split(string(text), -1) {
-			n++
-			testenv.Check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("example-%s.%d.yaml", filepath.Base(f), i)), []byte(document), 0o644))
-		}
+		found = append(found, jobtest.Manifest{Name: filepath.Base(file), Text: string(text)})
 	}
-	return n
-}
-
-var documentEnd = regexp.MustCompile(`(?m)^---$`)
-
-// split writes the documents of a manifest, and each pod template as a pod, to separate
-// files: a server validates a pod only as such. It returns the number of files.
-func (g *goldenManifest) split(t *testing.T, dir string) (n int) {
-	t.Helper()
-	write := func(data []byte) {
-		n++
-		testenv.Check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d.yaml", g.name, n)), data, 0o644))
-	}
-	for _, text := range documentEnd.Split(g.text, -1) {
-		var document map[string]any
-		if err := yaml.Unmarshal([]byte(text), &document); err != nil {
-			t.Errorf("%s: %v", g.name, err)
-		}
-		if document == nil {
-			continue // comments
-		}
-		write([]byte(text))
-		for _, pod := range append(podsIn(document), stepsIn(document)...) {
-			data, err := yaml.Marshal(pod)
-			data = bytes.ReplaceAll(data, []byte("image: ' '"), []byte("image: named")) // which OpenShift does before there is a pod
-			testenv.Check(t, err)
-			write(data)
-		}
-	}
-	return n
-}
-
-// podsIn returns a pod for each pod template in a document.
-func podsIn(value any) (pods []map[string]any) {
-	switch value := value.(type) {
-	case []any:
-		for _, v := range value {
-			pods = append(pods, podsIn(v)...)
-		}
-	case map[string]any:
-		template, _ := value["template"].(map[string]any)
-		if spec, _ := template["spec"].(map[string]any); spec["containers"] != nil {
-			metadata, _ := template["metadata"].(map[string]any)
-			if metadata == nil {
-				metadata = map[string]any{}
-			}
-			metadata["name"] = "pod"
-			delete(spec, "serviceAccountName") // the cluster does not have the account of a golden file
-			pods = append(pods, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-		}
-		for _, v := range value {
-			pods = append(pods, podsIn(v)...)
-		}
-	}
-	return pods
-}
-
-// stepsIn returns a pod for each template of a workflow that becomes one.
-func stepsIn(document map[string]any) (pods []map[string]any) {
-	workflow, _ := document["spec"].(map[string]any)
-	templates, _ := workflow["templates"].([]any)
-	for _, v := range templates {
-		template, _ := v.(map[string]any)
-		container, _ := template["container"].(map[string]any)
-		if container == nil {
-			continue
-		}
-		container["name"] = "main"
-		spec := map[string]any{"containers": []any{container}}
-		var volumes []any
-		for _, from := range []map[string]any{workflow, template} {
-			if c, ok := from["securityContext"]; ok {
-				spec["securityContext"] = c
-			}
-			v, _ := from["volumes"].([]any)
-			volumes = append(volumes, v...)
-		}
-		spec["volumes"] = volumes
-		pods = append(pods, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod"}, "spec": spec})
-	}
-	return pods
+	return found
 }

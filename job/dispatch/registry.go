@@ -105,9 +105,6 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	if t != job.Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
 		return "", nil, fmt.Errorf("target %s does not support workflows; use --to argo", t)
 	}
-	if j.Plugin && !to.Describe().RunsImages {
-		return "", nil, fmt.Errorf("--pyxis: target %s has no such plugin; leave it out, and hpcc runs the image", t)
-	}
 	if t.Pods() && j.Retry.Grows() {
 		return "", nil, fmt.Errorf("target %s does not support --retry-mem and --retry-time: hpcc does not run next to its pods and cannot submit them again; use \"hpcc rerun --mem SIZE\"", t)
 	}

@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,19 +41,6 @@ func TestRender(t *testing.T) {
 		}),
 		"interactive": jobtest.With(func(j *job.Job) { j.Interactive, j.Args = true, []string{"bash"} }),
 	}
-	plugin := map[string]*job.Job{
-		"pyxis": jobtest.With(func(j *job.Job) {
-			j.Plugin, j.Image, j.Array, j.GPUs, j.Retry.Times = true, "nvcr.io/nvidia/pytorch:24.07-py3", jobtest.Array(t, "1-8%4"), 1, 2
-			j.Env = []string{"HF_HOME=/data/my models"}
-			j.Run = []string{"--bind=/data:/data:ro", "--bind=/proj", "--cd=sub", "--gpu", "--env=HF_HOME"}
-			j.Args = []string{"python", "main.py", "--id={task}"}
-		}),
-		"pyxis-nodes": jobtest.With(func(j *job.Job) {
-			j.Plugin, j.Image, j.Nodes, j.TasksPerNode, j.CPUs = true, "/images/sci.sqsh", 2, 4, 3
-			j.Run = []string{"--no-home", "--write-fake=12%", "--uid=0", "--gid=0", "--network=none", "--private-tmp", "--mount=type=tmpfs,target=/scratch", "--entrypoint=", "--mpi=pmix"}
-		}),
-		"pyxis-large": jobtest.With(func(j *job.Job) { j.Plugin, j.Image, j.Array = true, "ubuntu:24.04", jobtest.Array(t, "5000-5003") }),
-	}
 	slurm := map[string]*job.Job{
 		"mpi": jobtest.With(func(j *job.Job) {
 			j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs = 2, 8, 4, 3, 4
@@ -69,7 +54,6 @@ func TestRender(t *testing.T) {
 			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
 		}),
 	}
-	maps.Copy(slurm, plugin)
 	gridEngine := map[string]*job.Job{
 		"mpi": jobtest.With(func(j *job.Job) {
 			j.Tasks, j.CPUs, j.GPUs, j.Memory, j.Time = 8, 2, 16, 16<<30+1, 26*time.Hour
@@ -319,11 +303,6 @@ func compare(t *testing.T, name string, target job.Target, got string, notes []s
 
 func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
 
-// pyxis returns a job that the site's plugin runs.
-func pyxis(run ...string) *job.Job {
-	return jobtest.With(func(j *job.Job) { j.Plugin, j.Run = true, run })
-}
-
 func TestRenderRefuses(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -349,18 +328,7 @@ func TestRenderRefuses(t *testing.T) {
 		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "cannot be used with --interactive"},
 		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray cannot be used with --pid"},
 		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "request a multiple"},
-		{"plugin elsewhere", pyxis("--gpu"), "lsf", "no such plugin"},
-		{"plugin and a limit of changes", pyxis("--write-fake=1G"), "slurm", "write --write-fake without 1G"},
-		{"plugin and a user", pyxis("--uid=5"), "slurm", "leave out --uid=5"},
-		{"plugin and host MPI", pyxis("--mpi=host"), "slurm", "PMIx"},
-		{"plugin and a PATH", pyxis("--env=PATH"), "slurm", "env PATH=VALUE CMD"},
-		{"plugin and a device", pyxis("--device=nvidia.com/gpu=all"), "slurm", "no equivalent of --device"},
-		{"plugin and a bind with a comma", pyxis("--bind=/a,b:/c"), "slurm", "without commas"},
-		{"plugin and another entry point", pyxis("--entrypoint=/bin/sh"), "slurm", "write /bin/sh before CMD"},
-		{"plugin and a mount", pyxis("--mount=type=bind,source=/a,target=/b"), "slurm", "use --bind SRC:DST"},
-		{"plugin and measurement", jobtest.With(func(j *job.Job) { j.Plugin, j.Measure = true, true }), "slurm", "--measure cannot be used with --pyxis"},
-		{"plugin and a terminal", jobtest.With(func(j *job.Job) { j.Plugin, j.Interactive = true, true }), "slurm", "srun --pty --container-image=sci"},
-		{"plugin and a directory", jobtest.With(func(j *job.Job) { j.Plugin, j.Image = true, "./tree" }), "slurm", "absolute path of a SquashFS file"},
+		{"service links set twice", jobtest.With(func(j *job.Job) { j.Pod.CleanEnv, j.Native = true, []string{"enableServiceLinks: true"} }), job.Kubernetes, "--clean-env sets enableServiceLinks"},
 		{"waiting here", jobtest.With(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
 	}
 	for _, test := range tests {
@@ -523,32 +491,4 @@ func TestRenderManyParams(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(script), err)
 	}
 	t.Log("made in", time.Since(begin))
-}
-
-// TestDirectivesInArguments checks that no batch system reads a line of an argument or of a
-// variable as a directive. Grid Engine and LSF read directives anywhere in a script, and sbatch
-// reads those of PBS and LSF.
-func TestDirectivesInArguments(t *testing.T) {
-	const text = "true\n#$ -pe mpi 64\n#BSUB -q other\n#PBS -q other\n#SBATCH -p other"
-	for _, to := range []job.Target{"slurm", "lsf", "gridengine"} {
-		for name, set := range map[string]func(j *job.Job){
-			"arguments": func(j *job.Job) { j.Args = []string{"sh", "-c", text} },
-			"variables": func(j *job.Job) { j.Env = []string{"A=" + text} },
-			"arguments of a script": func(j *job.Job) {
-				j.Image, j.Script = "", &job.Script{Name: "x", From: "pbs", Body: text + "\n", Shell: []string{"/bin/sh"}, Dir: "/home/u", Args: []string{text}}
-			},
-		} {
-			script, _, err := Render(jobtest.With(set), to)
-			if err != nil {
-				t.Errorf("%s for %s: %v", name, to, err)
-				continue
-			}
-			_, rest, _ := strings.Cut(script, "# Written by hpcc")
-			for line := range strings.Lines(rest) {
-				if slices.ContainsFunc(dialectOf(to).Hides, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
-					t.Errorf("%s for %s: the script has the directive %q", name, to, line)
-				}
-			}
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/invoke"
 	"hpcc/job/node"
 	"hpcc/job/pack"
+	"hpcc/job/shellword"
 )
 
 // status queries one job. If the scheduler does not answer, it returns an error and the state by
@@ -113,12 +114,15 @@ func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 var ErrNothingFailed = errors.New("no task failed or was lost")
 
 // Rerun resubmits the tasks that failed, were cancelled or were lost, under their own
-// indices, and returns them. They get the memory and time of to where these are not 0, else those
+// indices, and returns them. They get the memory, time and image of to where these are set, else those
 // of their last attempt, grown if the job's retries say so. Their new records go to the job's
-// directory, next to those of earlier attempts. Tasks that the target refuses do not change.
-func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tasks []int, notes []string, err error) {
+// directory, next to those of earlier attempts. Tasks that the target or check refuses do not change.
+func (s *Submission) Rerun(ctx context.Context, dir string, to Rerun, check func(*job.Job) error) (tasks []int, notes []string, err error) {
 	if s.Job.Interactive {
 		return nil, nil, errors.New("an interactive job cannot be rerun; submit it again")
+	}
+	if err := s.checkImage(to.Image); err != nil {
+		return nil, nil, err
 	}
 	st, err := s.status(ctx, dir)
 	if err != nil {
@@ -132,19 +136,20 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to job.Request) (tas
 	}
 	home := filepath.Join(dir, s.ID)
 	if retry := descriptionOf(s.Target).Retry; retry != nil {
-		if to != (job.Request{}) {
+		if to.Memory > 0 || to.Time > 0 {
 			return nil, nil, fmt.Errorf("%s runs failed steps again with their own requests; leave out --mem and --time", descriptionOf(s.Target).Title)
 		}
 		return tasks, nil, s.retry(ctx, home, retry, tasks)
 	}
 	if s.Job.Packed() {
-		notes, err = s.repack(ctx, home, st.survey.Runs, to)
+		notes, err = s.repack(ctx, home, st.survey.Runs, to, check)
 		return tasks, notes, err
 	}
-	sizes := st.sizes(tasks, to)
+	sizes := st.sizes(tasks, job.Request{Memory: to.Memory, Time: to.Time})
 	tasks = nil
 	for _, size := range sorted(sizes) {
-		more, err := s.resubmit(ctx, home, sizes[size], size)
+		to.Memory, to.Time = size.Memory, size.Time
+		more, err := s.resubmit(ctx, home, sizes[size], to, check)
 		if err != nil && len(tasks) > 0 {
 			err = fmt.Errorf("tasks %s run again, but not %s: %w", list(tasks), list(sizes[size]), err)
 		}
@@ -171,10 +176,44 @@ func (s *Status) sizes(tasks []int, to job.Request) map[job.Request][]int {
 	return sizes
 }
 
-// resubmit submits tasks again as one native job with the given memory and time. If the target
-// refuses the job, nothing changes.
-func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to job.Request) (notes []string, err error) {
-	part, err := s.part(to)
+// checkImage refuses an image for tasks that run again if other settings of the job depend on it.
+func (s *Submission) checkImage(image string) error {
+	j := s.Job
+	switch {
+	case image == "":
+		return nil
+	case j.Image == "" || s.Target.Pods():
+		return fmt.Errorf("--image changes only the image of jobs in which hpcc starts it; submit the job again with %s", image)
+	case j.Script != nil && j.ImageDigest == "" && image != j.Image: // its name alone may be part of other lines
+		return fmt.Errorf("the lines of %s name their image without a digest; submit it again with %s", j.Script.Name, image)
+	}
+	return nil
+}
+
+// Imaged returns the job with the image of its last submission.
+func (s *Submission) Imaged() *job.Job {
+	j := *s.Job
+	for _, r := range s.Reruns {
+		if r.Image != "" {
+			j.Image, j.ImageVersion = r.Image, r.ImageVersion
+		}
+	}
+	return &j
+}
+
+// Images returns the digests of the images of all submissions of the job.
+func (s *Submission) Images() []string {
+	digests := []string{s.Job.ImageDigest}
+	for _, r := range s.Reruns {
+		digests = append(digests, r.ImageDigest)
+	}
+	return slices.DeleteFunc(digests, func(d string) bool { return d == "" })
+}
+
+// resubmit submits tasks again as one native job with the memory, time and image of to. If the target
+// or check refuses the job, nothing changes.
+func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to Rerun, check func(*job.Job) error) (notes []string, err error) {
+	part, err := s.part(to, check)
 	if err != nil {
 		return nil, err
 	}
@@ -186,42 +225,53 @@ func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to 
 
 // repack submits a packed job again, which has begun runs times. Its tasks that have succeeded do not
 // run again.
-func (s *Submission) repack(ctx context.Context, home string, runs int, to job.Request) (notes []string, err error) {
+func (s *Submission) repack(ctx context.Context, home string, runs int, to Rerun, check func(*job.Job) error) (notes []string, err error) {
 	to.Memory, to.Time = cmp.Or(to.Memory, s.Job.MemoryPerNode()), cmp.Or(to.Time, s.Job.Time)
-	part, err := s.part(to)
+	part, err := s.part(to, check)
 	if err != nil {
 		return nil, err
 	}
 	return s.resubmitPart(ctx, home, part, nil, to, pack.First(runs, s.Job.Retry))
 }
 
-// part returns the job for a resubmission with the given memory and time.
-func (s *Submission) part(to job.Request) (*job.Job, error) {
-	part := *s.Job
+// part returns the job for a resubmission with the memory, time and image of to.
+func (s *Submission) part(to Rerun, check func(*job.Job) error) (*job.Job, error) {
+	part := s.Imaged()
 	if err := part.Params.Reopen(); err != nil {
 		return nil, err
 	}
 	part.After = nil // its dependencies have already ended
 	part.Append = true
-	part.Resize(to)
-	return &part, nil
+	part.Resize(job.Request{Memory: to.Memory, Time: to.Time})
+	if to.Image != "" {
+		part.Image, part.ImageVersion = to.Image, to.ImageVersion
+	}
+	if part.Script != nil && part.ExactImage() != s.Job.ExactImage() {
+		script := *part.Script // its launchers start the image
+		script.Body = strings.ReplaceAll(script.Body, shellword.Quote(s.Job.ExactImage())+" --", shellword.Quote(part.ExactImage())+" --")
+		part.Script = &script
+	}
+	if check != nil {
+		return part, check(part)
+	}
+	return part, nil
 }
 
 // resubmitPart submits a part of the job. The records of tasks move aside; in a packed job, those of
 // attempts before first count no more.
-func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int, to job.Request, first int) (notes []string, err error) {
-	script, notes, err := Render(part, s.Target)
+func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int, to Rerun, first int) (notes []string, err error) {
+	script, notes, err := s.render(ctx, part)
 	if err != nil {
 		return nil, err
 	}
-	if err := part.Prepare(); err != nil {
+	if err := part.Prepare(s.Target, false); err != nil {
 		return nil, err
 	}
 	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
 	if err := s.writeScript(file, script); err != nil {
 		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
-	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array, First: first}
+	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array, First: first, Image: to.Image, ImageVersion: to.ImageVersion}
 	if to.Memory != s.Job.MemoryPerNode() {
 		r.Memory = to.Memory
 	}

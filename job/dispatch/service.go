@@ -113,7 +113,7 @@ func reportedURL(name string, log []byte) *url.URL {
 			if err != nil || u.User != nil {
 				continue
 			}
-			if p, err := strconv.Atoi(u.Port()); err != nil || p < 1 || p > job.MaxPort {
+			if p, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || p == 0 {
 				continue
 			}
 			if serves(name, u, line) && (found == nil || found.Query().Get("token") == "" || u.Query().Get("token") != "") {

@@ -124,7 +124,7 @@ func (s *Sites) parse(file, text string) error {
 		Default string                    `toml:"default"`
 		Site    map[string]toml.Primitive `toml:"site"`
 	}
-	f := &TableFile{file, text}
+	f := &tableFile{file, text}
 	md, err := bounded.TOML(text, &top)
 	if err != nil {
 		return f.wrong(err)
@@ -140,11 +140,11 @@ func (s *Sites) parse(file, text string) error {
 			return f.wrong(err)
 		}
 		if key, err := t.check(); err != nil {
-			return f.At([]string{"site", name, key}, fmt.Errorf("site %s: %s: %w", name, key, err))
+			return f.atKey([]string{"site", name, key}, fmt.Errorf("site %s: %s: %w", name, key, err))
 		}
 	}
 	for _, key := range md.Undecoded() {
-		return f.At(key, unknownKey(key))
+		return f.atKey(key, unknownKey(key))
 	}
 	if top.Default != "" {
 		s.Default = top.Default

@@ -327,12 +327,23 @@ func (s *Status) count() {
 	}
 	s.Done = s.survey.Succeeded.Count
 	for i := range s.Tasks {
-		if t := &s.Tasks[i]; t.Ended() {
-			s.countEnded(t)
-		} else {
+		switch t := &s.Tasks[i]; {
+		case !t.Ended():
 			s.Running++
+		case !s.triesAgain(t):
+			s.countEnded(t)
 		}
 	}
+}
+
+// triesAgain reports whether a packed job, unless it has ended itself, runs a failed task again.
+// Other jobs move the records of attempts that are not the last ones aside.
+func (s *Status) triesAgain(t *job.Task) bool {
+	first := 0
+	if n := len(s.Reruns); n > 0 {
+		first = s.Reruns[n-1].First
+	}
+	return s.Job.Packed() && s.Job.Retry.Again(t) && t.Attempt-first < s.Job.Retry.Times
 }
 
 // withoutEnd returns the tasks without an end.

@@ -42,6 +42,7 @@ type Submission struct {
 	Scripts   digests   `json:"scripts,omitempty"` // of the submitted files
 	Over      bool      `json:"over,omitempty"`    // a foreign workflow has ended, so no steps will be added
 
+	dry       bool            // the job is only checked
 	ended     <-chan struct{} // closed when a job that is a child of this process ends
 	namesakes int             // jobs with the name by which this one, the newest, was found; else 0
 }
@@ -71,6 +72,8 @@ type Rerun struct {
 	Memory    int64         `json:"memory_bytes,omitempty"` // per node, if not as the job
 	Time      time.Duration `json:"time_ns,omitempty"`      // if not as the job
 	First     int           `json:"first,omitempty"`        // of a packed job: the records of earlier attempts do not count
+	Image     string        `json:"image,omitempty"`        // of this submission and those after it, if not as the job
+	job.ImageVersion
 }
 
 // natives returns the native IDs of the job, the latest last.
@@ -92,7 +95,7 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 	}
 	packed := packLarge(ctx, j, to)
 	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
-	home, script, notes, err := s.create(dir)
+	home, script, notes, err := s.create(ctx, dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,6 +107,36 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 		return nil, nil, err
 	}
 	return s, notes, nil
+}
+
+// A neverError is the refusal of a job that its site would accept and never start.
+type neverError struct{ job, why string }
+
+func (e *neverError) Error() string { return fmt.Sprintf("job %q would never start: %s", e.job, e.why) }
+
+// Advice returns what to do next.
+func (e *neverError) Advice() string {
+	return "request less; if the site allows more, pass the request to its scheduler with --native"
+}
+
+// checkLimits returns a neverError if the site never grants the requests of a job. If options that only the
+// scheduler reads could change that, it returns a note instead.
+func checkLimits(ctx context.Context, j *job.Job, t job.Target) (notes []string, err error) {
+	never := descriptionOf(t).Never
+	if never == nil {
+		return nil, nil
+	}
+	if j.Packed() {
+		j = j.Allocation(true)
+	}
+	switch why, sure := never(ctx, j); {
+	case why == "":
+		return nil, nil
+	case !sure || len(j.Native) > 0 || j.QoS != "":
+		return []string{"the job may never start: " + why}, nil
+	default:
+		return nil, &neverError{j.Name, why}
+	}
 }
 
 // usualArray is the number of tasks that all sites take as an array.
@@ -130,9 +163,9 @@ func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
 
 // Interact creates the directory of an interactive job that this process runs, by bash with
 // the script. The job lives as long as the process.
-func Interact(dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
+func Interact(ctx context.Context, dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
 	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: node.ProcessID(os.Getpid())}
-	home, script, notes, err := s.create(dir)
+	home, script, notes, err := s.create(ctx, dir)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -141,19 +174,19 @@ func Interact(dir string, j *job.Job, to Cluster) (s *Submission, script string,
 
 // Keep creates the directory and script of an interactive job that another process will
 // run. The job has no record before it starts.
-func Keep(dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
+func Keep(ctx context.Context, dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
 	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
-	_, script, notes, err = s.create(dir)
+	_, script, notes, err = s.create(ctx, dir)
 	return s, script, notes, err
 }
 
 // create creates the job's directory and its script. It moves the values of variables to
 // separate files, which s.Job then names. A refused job leaves no files behind.
-func (s *Submission) create(dir string) (home, script string, notes []string, err error) {
-	if _, notes, err = Render(s.Job, s.Target); err != nil {
+func (s *Submission) create(ctx context.Context, dir string) (home, script string, notes []string, err error) {
+	if _, notes, err = s.render(ctx, s.Job); err != nil {
 		return "", "", nil, err
 	}
-	if err := s.Job.Prepare(); err != nil {
+	if err := s.Job.Prepare(s.Target, s.dry); err != nil {
 		return "", "", nil, err
 	}
 	if home, err = s.directory(dir); err != nil {
@@ -161,6 +194,9 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 	}
 	text := ""
 	if s.Job, err = s.Job.HideValues(home, s.Target); err == nil {
+		err = s.keepCaller(home)
+	}
+	if err == nil {
 		text, _, err = Render(s.Job, s.Target)
 	}
 	script = filepath.Join(home, "script")
@@ -172,6 +208,21 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 		return "", "", nil, fmt.Errorf("writing the script of the job: %w", err)
 	}
 	return home, script, notes, nil
+}
+
+// Check returns an error for a job that Submit would refuse before it asks the scheduler.
+func (c Cluster) Check(ctx context.Context, j *job.Job) error {
+	_, _, err := c.render(ctx, j)
+	return err
+}
+
+// render is [Render] for a job that is submitted next. It refuses a job that the site would never start.
+func (c Cluster) render(ctx context.Context, j *job.Job) (script string, notes []string, err error) {
+	if script, notes, err = Render(j, c.Target); err != nil {
+		return "", nil, err
+	}
+	limits, err := checkLimits(c.Within(ctx), j, c.Target)
+	return script, append(notes, limits...), err
 }
 
 // idTime is the layout of the time in the IDs of jobs.

@@ -16,17 +16,18 @@ import (
 	"hpcc/store/wait"
 )
 
-// A TableFile is a TOML file in memory. Its errors have the file name and the line.
-type TableFile struct{ name, text string }
+// A tableFile is a TOML file in memory. Its errors have the file name and the line.
+type tableFile struct{ name, text string }
 
 // ReadTables reads a TOML file into a struct. A key that the struct does not have, or a
-// value of another type, is an error with file and line.
-func ReadTables(file string, into any) (*TableFile, error) {
+// value of another type, is an error with file and line. at wraps an error with the file's name
+// and the line of a key, if found.
+func ReadTables(file string, into any) (at func(key []string, err error) error, err error) {
 	b, err := wait.ReadFile(file, maxSiteFile)
 	if err != nil {
 		return nil, err
 	}
-	f := &TableFile{file, string(b)}
+	f := &tableFile{file, string(b)}
 	md, err := bounded.TOML(f.text, into)
 	if err != nil {
 		return nil, f.wrong(err)
@@ -38,18 +39,18 @@ func ReadTables(file string, into any) (*TableFile, error) {
 		if near := message.Nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
 			err = fmt.Errorf("unknown key %q (did you mean %q?)", word, near)
 		}
-		return nil, f.At(key, err)
+		return nil, f.atKey(key, err)
 	}
-	return f, nil
+	return f.atKey, nil
 }
 
-// At wraps an error with the file's name and the line of a key, if found.
-func (f *TableFile) At(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
+// atKey wraps an error with the file's name and the line of a key, if found.
+func (f *tableFile) atKey(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
 
 // wrong wraps an error of the library with the file's name and the line.
-func (f *TableFile) wrong(err error) error { return f.at(tomlError(err)) }
+func (f *tableFile) wrong(err error) error { return f.at(tomlError(err)) }
 
-func (f *TableFile) at(line int, err error) error {
+func (f *tableFile) at(line int, err error) error {
 	if line == 0 {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}

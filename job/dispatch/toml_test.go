@@ -30,12 +30,12 @@ func TestReadTables(t *testing.T) {
 			Name string         `toml:"name"`
 			Row  map[string]row `toml:"row"`
 		}
-		f, err := ReadTables(file, &into)
+		at, err := ReadTables(file, &into)
 		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v; want %q", text[:min(len(text), 40)], err, want)
 		}
 		if err == nil {
-			if err := f.At([]string{"row", "a", "size"}, errors.New("too small")); into.Row["a"].Size != 3 || !strings.HasSuffix(err.Error(), "a.toml:3: too small") {
+			if err := at([]string{"row", "a", "size"}, errors.New("too small")); into.Row["a"].Size != 3 || !strings.HasSuffix(err.Error(), "a.toml:3: too small") {
 				t.Errorf("%+v, %v", into, err)
 			}
 		}

@@ -132,13 +132,13 @@ func TestToy(t *testing.T) {
 			}
 		}
 	}
-	if tasks, _, err := sub.Rerun(t.Context(), dir, job.Request{}); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
+	if tasks, _, err := sub.Rerun(t.Context(), dir, Rerun{}, nil); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
 		t.Errorf("Rerun: %v, %+v, %v", tasks, sub.Reruns, err)
 	}
 	if _, _, err := Submit(t.Context(), dir, jobtest.With(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}); err == nil {
 		t.Error("a job that never starts was submitted")
 	}
-	f, err := Fits(t.Context(), jobtest.With(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)
+	f, err := Fits(t.Context(), "", jobtest.With(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), Cluster{Target: toyTarget})
 	if err != nil || f.When != capacity.Now || f.Nodes[0] != "t1" {
 		t.Errorf("Fits: %+v, %v", f, err)
 	}
@@ -147,7 +147,7 @@ func TestToy(t *testing.T) {
 		t.Fatalf("Translate: %+v, %v", tr, err)
 	}
 	if tr.Fit(); tr.Lost() != 2 { // -play and toyrun
-		t.Errorf("Fit: %s", rows(tr))
+		t.Errorf("Fit: %d rows are refused", tr.Lost())
 	}
 	tr.Job.Program, tr.Job.Store = "/bin/hpcc", dir
 	if script, _, err := Render(tr.Job, job.Local); err != nil || !strings.Contains(script, "# Variables that the toy would have set, for t.sh:\nhpcc_id=$PPID\nexport TOY_ID=") {
@@ -166,7 +166,7 @@ func TestToy(t *testing.T) {
 	}
 	bin := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(bin, "toy"), nil, 0o755))
-	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	if list := Schedulers(t.Context()); len(list) == 0 || list[len(list)-1].Name != "the toy" || list[len(list)-1].Version != "toy 1" || list[len(list)-1].Err == nil {
 		t.Errorf("Schedulers: %+v", list)
 	}

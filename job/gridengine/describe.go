@@ -22,8 +22,8 @@ func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
 		Is:       func(string) bool { return os.Getenv("SGE_ROOT") != "" },
-		MaxArray: maxArray,
-		Index:    job.Array.Nth, // its arrays start at 1 and have no gaps
+		MaxArray: maxArray, Never: never,
+		Index: job.Array.Nth, // its arrays start at 1 and have no gaps
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
 			Overlaps: true, Restarts: "RESTARTED", Path: "SGE_O_PATH",

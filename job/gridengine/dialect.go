@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +37,6 @@ var scripts = dialect.Dialect{
 		field.Append:      {Fate: field.Changed, How: "Grid Engine appends to existing files", When: func(j *job.Job) bool { return !j.Append }},
 		field.Hosts:       {Fate: field.Refused, How: "Grid Engine selects one of several hosts, not all", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 		field.Begin:       {Fate: field.Refused, How: "Grid Engine requires a date as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
-		field.Export:      {Fate: field.Changed, How: "Grid Engine jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true, OpensFiles: opensFiles,
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},

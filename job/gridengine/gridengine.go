@@ -72,6 +72,9 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 		name += "_"
 	}
 	add("-N %s", name)
+	if strings.Contains(j.Dir, "$") {
+		return nil, nil, fmt.Errorf("directory %q: Grid Engine expands variables in it; choose another with --chdir DIR", j.Dir)
+	}
 	add("-wd %s", jobscript.Quoted(j.Dir))
 	slots, nodes := j.Slots(), j.Spread()
 	oneHost, many := parallelEnvironments(j.Rules)
@@ -162,6 +165,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 		t.Line("#$ %s", n)
 	}
 	t.Line("# Written by hpcc for %s. Submit it with qsub.", j.Title())
+	t.Caller(j)
 	t.Common(j)
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), notes, nil

@@ -23,15 +23,11 @@ var gpuNames = []string{"gpu", "gpus", "ngpus"}
 
 // Nodes lists the hosts with their queues and running jobs.
 func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error) {
-	out, err := invoke.Call(ctx, "/", "qhost", "-F", "mem_total,mem_free,slots,"+strings.Join(gpuNames, ","), "-q", "-xml")
+	c, err := listHosts(ctx, queue)
 	if err != nil {
-		return nil, fmt.Errorf("querying Grid Engine for hosts: %w", readError(out, err))
+		return nil, err
 	}
-	c := &capacity.Snapshot{}
-	if c.Nodes, err = hosts(bytes.NewReader(out), queue); err != nil {
-		return nil, fmt.Errorf("reading the output of qhost: %w", err)
-	}
-	out, err = invoke.Call(ctx, "/", "qstat", "-u", "*", "-s", "r", "-r", "-g", "t", "-xml")
+	out, err := invoke.Call(ctx, "/", "qstat", "-u", "*", "-s", "r", "-r", "-g", "t", "-xml")
 	if err == nil {
 		err = holds(capacity.NodeIndex(c.Nodes), bytes.NewReader(out), queue)
 	} else {
@@ -41,6 +37,32 @@ func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, erro
 		c.Notes = append(c.Notes, "the end times of jobs are unknown: querying Grid Engine for jobs: "+err.Error())
 	}
 	return c, nil
+}
+
+// listHosts lists the hosts with their queues.
+func listHosts(ctx context.Context, queue string) (*capacity.Snapshot, error) {
+	out, err := invoke.Call(ctx, "/", "qhost", "-F", "mem_total,mem_free,slots,"+strings.Join(gpuNames, ","), "-q", "-xml")
+	if err != nil {
+		return nil, fmt.Errorf("querying Grid Engine for hosts: %w", readError(out, err))
+	}
+	c := &capacity.Snapshot{}
+	if c.Nodes, err = hosts(bytes.NewReader(out), queue); err != nil {
+		return nil, fmt.Errorf("reading the output of qhost: %w", err)
+	}
+	return c, nil
+}
+
+// never reports a request for more memory than any host has, which verify does not check.
+func never(ctx context.Context, j *job.Job) (why string, sure bool) {
+	if j.Memory == 0 || len(j.Rules.Memory) > 0 {
+		return "", false
+	}
+	c, err := listHosts(ctx, "")
+	if err != nil {
+		return "", false
+	}
+	slot := job.Job{Memory: capacity.NewNeed(j, 0, adjust).Memory}
+	return capacity.NewNeed(&slot, 0, nil).Never(c, ""), true
 }
 
 // A machine is a host in the XML of qhost.

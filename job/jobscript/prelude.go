@@ -38,7 +38,11 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 		t.Line("%s", end)
 	}
 	argv := append(slices.Clone(s.Shell), "/dev/fd/3")
-	if j.Image != "" && !s.Host && !to.Target.Pods() {
+	switch {
+	case to.Target.Pods():
+	case j.Image == "":
+		argv = j.OnHostArgv(argv)
+	case !s.Host:
 		argv = append(j.RunPrefix(), argv...)
 	}
 	if s.Login != "" { // it reads the user's profile, and passes its environment on

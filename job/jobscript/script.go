@@ -32,13 +32,20 @@ func (t *Writer) Common(j *job.Job) {
 	t.Line("export HPCC_STORE=%s", shellword.Quote(j.Store))
 	t.WriteString(shellword.Exports(j.Env))
 	if j.EnvFile != "" {
-		t.Line(". %s || exit 97 # the variables of --env, in a file that only you can read", shellword.Quote(j.EnvFile))
+		t.Line(". %s || exit 97 # variables, in a file that only you can read", shellword.Quote(j.EnvFile))
 	}
 	if len(j.Modules) > 0 { // the shells of jobs do not always define the command
 		t.Line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
 		t.Line("module load %s || exit 97", shellword.Join(j.Modules))
 	}
 	t.Line("cd %s || exit 97", shellword.Quote(j.Dir))
+}
+
+// Caller writes the line that restores the variables and limits of the process that submitted the job.
+func (t *Writer) Caller(j *job.Job) {
+	if j.CallerFile != "" {
+		t.Line(". %s || exit 97 # the variables, umask and limits of your shell, in a file that only you can read", shellword.Quote(j.CallerFile))
+	}
 }
 
 // Interactive writes the head of the script of an interactive job, which runs on the submit host. The shell
@@ -60,6 +67,7 @@ func interactive(j *job.Job, c TaskCall) string {
 // CommandLine returns the job as one shell line, for schedulers that join the arguments of an interactive job.
 func CommandLine(j *job.Job, to *dialect.Dialect) string {
 	t := &Writer{}
+	t.Caller(j)
 	t.Common(j)
 	t.Line("exec %s", interactive(j, TaskCall{To: to, ID: `"$HPCC_SUBMISSION"`, Limit: true, Signal: true, Needs: true}))
 	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
@@ -136,7 +144,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	if j.Retry.Grows() {
 		add("--grow")
 	}
-	add(j.MeasureArgs()...)
+	add(j.RecordArgs()...)
 	add(j.CompanionArgs()...)
 	if c.Files && j.Pack == nil {
 		add("--name="+j.Name, "--output="+j.OutputPattern())
@@ -160,7 +168,7 @@ func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch 
 	if j.Ray {
 		launch = j.RayArgs(to.Target)
 	}
-	if j.StartsProcesses() || j.Ray || j.Plugin {
+	if j.StartsProcesses() || j.Ray {
 		t.Line(`  %s \`, shellword.Join(launch))
 	}
 	if j.Script == nil {

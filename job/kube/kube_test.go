@@ -36,6 +36,8 @@ func TestReadError(t *testing.T) {
 			"the login at the cluster has expired, or the cluster does not know it (You must be logged in to the server (Unauthorized))" + login, false},
 		{"error: error validating \"/x/script\": error validating data: ValidationError(Job.spec): unknown field \"x\"; if you choose to ignore these errors, turn validation off with --validate=false\n",
 			"error validating \"/x/script\": error validating data: ValidationError(Job.spec): unknown field \"x\"", true},
+		{"The Workflow \"a\" is invalid: spec.arguments.parameters[0].value: Invalid value: \"integer\"\n",
+			"The Workflow \"a\" is invalid: spec.arguments.parameters[0].value: Invalid value: \"integer\"", true},
 	} {
 		err := Refusal([]byte(c.out), errors.New("exit status 1"))
 		if err.Error() != c.want || errors.As(err, new(*batch.NoAnswer)) == c.refused {

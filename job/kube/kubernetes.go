@@ -184,6 +184,8 @@ func Check(j *job.Job, to job.Target) error {
 		return fmt.Errorf("an array whose tasks have %d nodes each: %s does not support it; submit the tasks one by one", j.Nodes, name)
 	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
 		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; request one node with all processes (--nodes 1), or one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
+	case j.Pod.Hostname != "" && (!j.Array.IsZero() || j.AcrossPods()):
+		return errors.New("--hostname cannot be used with an array or several pods, which find each other by host name; leave it out")
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume scratch:DIR or --volume CLAIM:DIR")
 	case j.Measured() && len(j.Pod.Measurer.Argv) == 0:
@@ -193,7 +195,10 @@ func Check(j *job.Job, to job.Target) error {
 	case j.Warning.Signal != "":
 		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no earlier signal", name, int(node.Grace/time.Second))
 	}
-	_, err := readNative(j.Native)
+	n, err := readNative(j.Native)
+	if _, given := n.spec["enableServiceLinks"]; given && j.Pod.CleanEnv {
+		return errors.New("--clean-env sets enableServiceLinks; leave out one of them")
+	}
 	return err
 }
 

@@ -160,8 +160,10 @@ func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 func Refusal(out []byte, err error) error {
 	answer := readError(out, err)
 	unreached := bytes.Contains(out, []byte("failed to download openapi"))
-	if !unreached && (bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind"))) {
-		return answer
+	for _, refused := range []string{"Error from server", "error validating", "no matches for kind", " is invalid: "} {
+		if !unreached && bytes.Contains(out, []byte(refused)) {
+			return answer
+		}
 	}
 	return &batch.NoAnswer{Err: answer}
 }

@@ -96,6 +96,9 @@ func TestMeasuredPods(t *testing.T) {
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
+		if want := "sha256:" + strings.Repeat("b", 64); list[0].ImageDigest != want {
+			t.Errorf("%s: image %s; want %s", c.name, list[0].ImageDigest, want)
+		}
 		if cpu, _, _ := capacity.UsedBy(&list[0]); (cpu == 5*time.Second) != c.usage || (c.usage && string(footer["later"]) != "7") {
 			t.Errorf("%s: used %v; %s", c.name, cpu, text)
 		}

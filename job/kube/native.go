@@ -25,6 +25,14 @@ type native struct {
 	spec map[string]any
 }
 
+// set sets a field of the pod's spec.
+func (n *native) set(name string, v any) {
+	if n.spec == nil {
+		n.spec = map[string]any{}
+	}
+	n.spec[name] = v
+}
+
 // ownFields are the fields that hpcc sets itself, with the flags that change them. The container of the
 // program has the path main, any other container the path other.
 var ownFields = map[string]string{

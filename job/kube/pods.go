@@ -156,7 +156,8 @@ func newestOf(pods []podState) map[int]int {
 // setOutcome sets the image and the termination message of an attempt from its pod.
 func setOutcome(a *queue.Attempt, p *podState) {
 	c := p.main()
-	if a.Image = c.ImageID; c.State.Terminated != nil {
+	a.Image = c.ImageID
+	if a.Task.ImageDigest = digestIn(a.Image); c.State.Terminated != nil {
 		a.Message = c.State.Terminated.Message
 	}
 }

@@ -81,6 +81,12 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	mount(j, &s, &c)
 	s.Containers = []Container{c}
 	s.native, _ = readNative(j.Native) // Check has reported errors
+	if p.Hostname != "" {
+		s.native.set("hostname", p.Hostname)
+	}
+	if p.CleanEnv {
+		s.native.set("enableServiceLinks", false)
+	}
 	if j.Tensorboard != "" {
 		s.InitContainers = []Container{tensorboardContainer(j, c)}
 	}

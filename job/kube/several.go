@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,6 +43,9 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 	}
 	if j.Nodes > 1 {
 		return "", nil, fmt.Errorf("an interactive job runs on one node, not on %d", j.Nodes)
+	}
+	if j.Retry.Times > 0 {
+		return "", nil, errors.New("the pod of an interactive job is not started again; leave out --retry")
 	}
 	pod := NewPod(j, k.Target, completionIndex)
 	c := &pod.Containers[0]

@@ -12,8 +12,10 @@ var scripts = dialect.Dialect{
 	Target: job.Local, JobID: "$PPID",
 	Verdicts: map[field.Field]field.Verdict{
 		field.Nodes:       {Fate: field.Refused, How: "this machine is one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
+		field.CPUs:        {Fate: field.Changed, How: "the task may use all CPUs of this machine", When: ignoresCPUs},
 		field.Memory:      {Fate: field.Changed, Drop: true, How: "no limit on this machine"},
 		field.GPUs:        {Fate: field.Changed, Drop: true, How: "the GPUs of this machine"},
+		field.GPUType:     {Fate: field.Changed, Drop: true, How: "the GPUs of this machine"},
 		field.Queue:       {Fate: field.Changed, Drop: true, How: thisMachine},
 		field.Account:     {Fate: field.Changed, Drop: true, How: thisMachine},
 		field.Exclusive:   {Fate: field.Changed, Drop: true, How: thisMachine},

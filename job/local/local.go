@@ -23,6 +23,7 @@ import (
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
 	"hpcc/job/queue"
+	"hpcc/runtime/inherit"
 )
 
 // System runs jobs on this machine. "hpcc task" runs as many tasks in parallel as the CPUs allow.
@@ -38,13 +39,18 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		return "", nil, fmt.Errorf("target local has no queue in which a job could wait for another; submit the first job with --wait")
 	case len(j.Native) > 0:
 		return "", nil, fmt.Errorf("target local does not take native options: %s", strings.Join(j.Native, " "))
+	case j.Mail != "":
+		return "", nil, fmt.Errorf("target local does not send mail; leave out --mail")
 	}
 	var notes []string
-	for flag, present := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
-		"--nodes": j.Nodes > 1, "--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
+	for flag, present := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--exclusive": j.Exclusive,
+		"--nodes": j.Nodes > 1 && !j.StartsProcesses(), "--cpus": ignoresCPUs(j), "--gpu-type": j.GPUType != "", "--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
 		if present {
 			notes = append(notes, flag+" has no effect on this machine and is left out")
 		}
+	}
+	if j.Nodes > 1 && j.StartsProcesses() {
+		notes = append(notes, fmt.Sprintf("--nodes %d: all %d processes run on this machine", j.Nodes, j.Processes()))
 	}
 	slices.Sort(notes)
 	t := &jobscript.Writer{}
@@ -71,6 +77,11 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	return t.String(), notes, nil
 }
 
+// ignoresCPUs reports whether nothing reads the number of CPUs: hpcc runs as many tasks at once as the CPUs allow.
+func ignoresCPUs(j *job.Job) bool {
+	return j.CPUs > 0 && j.Array.IsZero() && !j.Ray && j.Pack == nil
+}
+
 // localShell returns the shell that runs the script of a job on this machine. Only
 // translated scripts and the module command need bash; minimal machines have only sh.
 func localShell(j *job.Job) string {
@@ -89,14 +100,19 @@ func parallel(j *job.Job) int {
 	return n
 }
 
-// Submit starts the script in a new session that outlives hpcc.
+// Submit starts the script in a new session that outlives hpcc. It does not inherit descriptors, such as
+// locks and pipes of the caller's script.
 func (System) Submit(_ context.Context, r *batch.Request) error {
 	log, err := atomicfile.Create(filepath.Join(filepath.Dir(r.Script), "log"), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	if err := inherit.CloseFrom(3); err != nil {
+		return err
+	}
 	cmd := exec.Command(localShell(r.Job), r.Script, r.ID)
+	cmd.Path, cmd.Args = inherit.Command(cmd.Path, cmd.Args)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = r.Job.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -3,35 +3,61 @@ package lsf
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
 )
 
+// A listing is a query that adds a property to the listed hosts.
+type listing struct {
+	what string
+	args []string
+	read func(at map[string]*capacity.Node, list string)
+}
+
+// configured are the queries for what the hosts have, and current those for its use.
+var (
+	configured = []listing{
+		{"the memory of hosts is", []string{"lshosts", "-w"}, static},
+		{"the queues of hosts are", []string{"bqueues", "-l"}, queues},
+	}
+	current = []listing{
+		{"the free memory of hosts is", []string{"lsload", "-w"}, load},
+		{"the GPUs of hosts are", []string{"bhosts", "-gpu", "-w"}, gpus},
+		{"the end times of jobs are", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, holds},
+	}
+)
+
 // Nodes lists the hosts with their slots, memory, GPUs, queues and the remaining time of jobs. If a query
 // other than the first fails, the Snapshot has a note.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
+	return list(ctx, slices.Concat(configured, current))
+}
+
+// never reports a job that no hosts could run, which LSF would let wait.
+func never(ctx context.Context, j *job.Job) (why string, sure bool) {
+	c, err := list(ctx, configured)
+	if err != nil || len(c.Notes) > 0 {
+		return "", false
+	}
+	return capacity.NewNeed(j, 0, nil).Never(c, j.Queue), true
+}
+
+// list lists the hosts with their slots, and what the queries add.
+func list(ctx context.Context, queries []listing) (*capacity.Snapshot, error) {
 	out, err := invoke.Call(ctx, "/", "bhosts", "-w")
 	if err != nil {
 		return nil, fmt.Errorf("querying LSF for hosts: %w", refusal(out, err))
 	}
 	c := &capacity.Snapshot{Nodes: hosts(string(out[:min(len(out), invoke.MaxListing)]))}
 	at := capacity.NodeIndex(c.Nodes)
-	for _, l := range []struct {
-		what string
-		args []string
-		read func(at map[string]*capacity.Node, list string)
-	}{
-		{"the memory of hosts is", []string{"lshosts", "-w"}, static},
-		{"the free memory of hosts is", []string{"lsload", "-w"}, load},
-		{"the queues of hosts are", []string{"bqueues", "-l"}, queues},
-		{"the GPUs of hosts are", []string{"bhosts", "-gpu", "-w"}, gpus},
-		{"the end times of jobs are", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, holds},
-	} {
+	for _, l := range queries {
 		out, err := invoke.Call(ctx, "/", l.args[0], l.args[1:]...)
 		if err != nil {
 			if !strings.Contains(string(out), "No ") { // "No unfinished job found", and the like

@@ -39,6 +39,8 @@ type Runner struct {
 	Interactive bool // tasks use the terminal
 	Nodes       int  // required number of nodes; 0: the scheduler guarantees it
 	Companion   Companion
+	Image       string           // name or file; "": unknown
+	Version     job.ImageVersion // of the image when the job was submitted
 	Schedulers  Schedulers
 	several     bool // it runs tasks simultaneously
 
@@ -100,9 +102,13 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 	defer r.startCompanion(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
 		t := r.Schedulers.Begin(r.Dir, k)
+		t.ImageVersion = r.Version
 		tries := t.Tries(r.Dir)
 		if r.Retry.Times > 0 && tries > r.Retry.Times {
 			return r.fail(t, fmt.Errorf("the scheduler started the task again after %d attempts", tries))
+		}
+		if err := r.Version.CheckStart(r.Image); err != nil {
+			return r.fail(t, err)
 		}
 		if err := r.Schedulers.CheckNodes(r.Nodes, os.Getenv); err != nil {
 			return r.fail(t, err)

@@ -516,7 +516,7 @@ func (c *coordinator) record(t *job.Task) (err error) {
 		if c.records, err = atomicfile.Create(file, os.O_WRONLY|os.O_APPEND); err != nil {
 			return err
 		}
-		line = append(line, (&job.Task{Host: t.Host, Native: c.plan.Native}).PackedHeader(c.plan.Params)...)
+		line = append(line, (&job.Task{Host: t.Host, Native: c.plan.Native, ImageVersion: c.plan.Version}).PackedHeader(c.plan.Params)...)
 	}
 	_, err = c.records.Write(t.AppendPacked(line, 0, 0, 0))
 	return err

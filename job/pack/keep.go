@@ -20,6 +20,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/atomicfile"
 	"hpcc/job/node"
+	"hpcc/runtime/inherit"
 )
 
 // A child is a process that is started again when it is killed or fails.
@@ -48,6 +49,7 @@ func (c *child) keep(ctx context.Context) (status int, err error) {
 	failures, pause := 0, firstPause
 	for {
 		cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+		cmd.Path, cmd.Args = inherit.Command(cmd.Path, cmd.Args)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.Env = append(os.Environ(), c.env...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -248,9 +250,10 @@ func (p *Plan) getenv(name string) (value string) {
 }
 
 // inImage returns the argv that runs a worker in the image, if one start of the image is for all tasks.
-// The worker needs its program and the directory of the job.
+// The worker needs its program and the directory of the job. A worker outside an image that has changed
+// fails the tasks.
 func (p *Plan) inImage(worker []string) []string {
-	if p.Image == 0 {
+	if p.Image == 0 || p.Version.Changed(p.File) != nil {
 		return worker
 	}
 	w := append(slices.Clone(p.Argv[:2]), "--bind="+p.dir, "--bind="+worker[0]) // hpcc run

@@ -47,6 +47,9 @@ type Plan struct {
 	Dir    string        // working directory of the tasks
 	Env    []string      // of the job, because most launchers pass on little of it
 
+	Version job.ImageVersion // of the image
+	File    string           // the image, for which Version has the version if it is a file
+
 	dir    string // of the job
 	run    string
 	params job.Params

@@ -22,6 +22,7 @@ import (
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 	"hpcc/job/tunnel"
+	"hpcc/runtime/inherit"
 )
 
 // A worker runs tasks on a node.
@@ -264,7 +265,7 @@ func (w *worker) openSlots() error {
 		return err
 	}
 	file, outputs := (&job.Task{}).PackedFile(w.plan.dir, w.plan.run, w.rank)
-	header := &job.Task{Host: w.host, Native: w.plan.Native}
+	header := &job.Task{Host: w.host, Native: w.plan.Native, ImageVersion: w.plan.Version}
 	if w.plan.Output != "" {
 		parts := strings.Split(w.plan.Output, job.Placeholder) // that is left to replace
 		for i := range parts {
@@ -455,6 +456,9 @@ const notRun = 125
 func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) error {
 	p := s.worker.plan
 	argv := t.Fill(p.Argv)
+	if err := p.Version.CheckStart(p.File); err != nil {
+		return err
+	}
 	if p.fill {
 		remove, err := t.FillValues(p.dir)
 		if err != nil {
@@ -480,6 +484,7 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 		return err
 	}
 	env := append(s.env[:len(s.env):len(s.env)], "HPCC_TASK_ID="+strconv.Itoa(t.Index), "HPCC_TASK_DIR="+s.dir)
+	program, argv = inherit.Command(program, argv)
 	child, err := os.StartProcess(program, argv, &os.ProcAttr{Dir: "", Env: env, Files: []*os.File{null, out, errs},
 		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}})
 	if err != nil {

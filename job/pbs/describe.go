@@ -14,7 +14,7 @@ const target job.Target = "pbs"
 // Describe returns the properties of PBS for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, CutsTime: true, Succeeded: succeeded, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
+		Dialect: &scripts, Never: never, CutsTime: true, Succeeded: succeeded, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
 		Is:    func(version string) bool { return strings.Contains(version, "pbs") },
 		Index: indexOf,
 		Node: &node.Scheduler{

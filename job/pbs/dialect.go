@@ -3,7 +3,6 @@ package pbs
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +30,6 @@ var scripts = dialect.Dialect{
 		field.Hosts:     {Fate: field.Refused, How: "PBS would place every chunk on the same host", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 		field.Time:      {Fate: field.Emulated, How: "hpcc ends each task after a warning; walltime is the fallback"},
 		field.Append:    {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
-		field.Export:    {Fate: field.Changed, How: "PBS jobs do not inherit the environment; pass variables with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
 	},
 	Shape: shape, NoExports: true,
 	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: ownsIndices,

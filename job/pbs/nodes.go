@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
@@ -18,12 +20,11 @@ import (
 // Nodes lists the nodes from the text format of pbsnodes, which every PBS supports, and the running jobs from
 // JSON.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
-	out, err := invoke.Call(ctx, "/", "pbsnodes", "-a", "-v")
+	c, err := listNodes(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("querying PBS for nodes: %w", invoke.Error(out, err))
+		return nil, err
 	}
-	c := &capacity.Snapshot{Nodes: nodes(string(out[:min(len(out), invoke.MaxListing)]))}
-	out, err = invoke.Call(ctx, "/", "qstat", "-f", "-t", "-F", "json")
+	out, err := invoke.Call(ctx, "/", "qstat", "-f", "-t", "-F", "json")
 	if err == nil {
 		err = holds(capacity.NodeIndex(c.Nodes), bytes.NewReader(out))
 	} else {
@@ -33,6 +34,26 @@ func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 		c.Notes = append(c.Notes, "the end times of jobs are unknown: querying PBS for jobs: "+err.Error())
 	}
 	return c, nil
+}
+
+// listNodes lists the nodes.
+func listNodes(ctx context.Context) (*capacity.Snapshot, error) {
+	out, err := invoke.Call(ctx, "/", "pbsnodes", "-a", "-v")
+	if err != nil {
+		return nil, fmt.Errorf("querying PBS for nodes: %w", invoke.Error(out, err))
+	}
+	return &capacity.Snapshot{Nodes: nodes(string(out[:min(len(out), invoke.MaxListing)]))}, nil
+}
+
+// never reports a job that no nodes could run, which PBS would let wait. It is not sure on a site with vnodes,
+// whose names contain a bracket, because PBS can spread a chunk over those of a host.
+func never(ctx context.Context, j *job.Job) (why string, sure bool) {
+	c, err := listNodes(ctx)
+	if err != nil {
+		return "", false
+	}
+	vnodes := slices.ContainsFunc(c.Nodes, func(n capacity.Node) bool { return strings.Contains(n.Name, "[") })
+	return capacity.NewNeed(j, 0, nil).Never(c, j.Queue), !vnodes
 }
 
 // nodes parses "pbsnodes -a": a name at the margin, with indented attributes.

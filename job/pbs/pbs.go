@@ -132,6 +132,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		t.Line("#PBS %s", n)
 	}
 	t.Line("# Written by hpcc for %s. Submit it with qsub.", j.Title())
+	t.Caller(j)
 	t.Line("job=${HPCC_SUBMISSION:-pbs-${PBS_JOBID%%%%[.[]*}}; unset HPCC_SUBMISSION")
 	if n > 1 && end.Nth == "" {
 		t.Line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.FullCount())

@@ -95,21 +95,6 @@ func containerImage(v string) (string, error) {
 	return rest, nil
 }
 
-// enrootImage converts the name of an image, which may be in the notation of enroot, to that notation.
-func enrootImage(name string) string {
-	if plain, err := containerImage(name); err == nil {
-		name = plain
-	}
-	host, rest, ok := strings.Cut(name, "/")
-	if !ok || path.IsAbs(name) || !(strings.ContainsAny(host, ".:") || host == "localhost") {
-		return name
-	}
-	if host == "docker.io" || host == "index.docker.io" { // enroot's default
-		return strings.TrimPrefix(rest, "library/")
-	}
-	return host + "#" + rest
-}
-
 // containerMounts converts SRC[:DST[:FLAGS]][,…] to flags of "hpcc run". The flags of a mount are separated by "+".
 func containerMounts(v string) ([]string, error) {
 	var out []string

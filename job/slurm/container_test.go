@@ -2,15 +2,14 @@ package slurm
 
 import "testing"
 
-// TestEnrootImage converts names in both directions.
-func TestEnrootImage(t *testing.T) {
+func TestContainerImage(t *testing.T) {
 	for name, want := range map[string]string{
-		"ubuntu:24.04": "ubuntu:24.04", "lab/sci": "lab/sci", "docker.io/library/ubuntu": "ubuntu", "docker.io/lab/sci:1": "lab/sci:1",
-		"nvcr.io/nvidia/pytorch:24.07-py3": "nvcr.io#nvidia/pytorch:24.07-py3", "nvcr.io#nvidia/pytorch:24.07-py3": "nvcr.io#nvidia/pytorch:24.07-py3",
-		"docker://registry.example.org:5000/a/b": "registry.example.org:5000#a/b", "localhost/x": "localhost#x", "/images/a.sqsh": "/images/a.sqsh",
+		"ubuntu:24.04": "ubuntu:24.04", "lab/sci": "lab/sci", "docker.io/library/ubuntu": "docker.io/library/ubuntu",
+		"nvcr.io#nvidia/pytorch:24.07-py3": "nvcr.io/nvidia/pytorch:24.07-py3", "docker://u@registry.example.org:5000#a/b": "registry.example.org:5000/a/b",
+		"localhost#x": "localhost/x", "/images/a.sqsh": "/images/a.sqsh",
 	} {
-		if got := enrootImage(name); got != want {
-			t.Errorf("enrootImage(%q) = %q, want %q", name, got, want)
+		if got, err := containerImage(name); got != want || err != nil {
+			t.Errorf("containerImage(%q) = %q, %v; want %q", name, got, err, want)
 		}
 	}
 	for _, wrong := range []string{"", "#", "a#", "docker://", "docker://#x", "http://x", "Upper/Case", "x y", "a#b#c", "host!#x", "x:" + string(rune(0)), "../x$HOME"} {

@@ -15,10 +15,12 @@ import (
 // listings are the commands that list the nodes, in formats that 22.05 and later share.
 var listings = [][]string{
 	{"scontrol", "--all", "--details", "--oneliner", "show", "node"},
-	{"scontrol", "--all", "--oneliner", "show", "partition"},
+	listPartitions,
 	{"scontrol", "--all", "--oneliner", "show", "reservation"},
 	{"squeue", "--all", "-h", "-t", "PENDING,RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,STAGE_OUT", "-O", "ArrayJobID:|,State:|,StartTime:|,EndTime:|,NodeList:|,SchedNodes:|,tres-alloc:|,NumNodes:|"},
 }
+
+var listPartitions = []string{"scontrol", "--all", "--oneliner", "show", "partition"}
 
 // Nodes returns the resources of the nodes, in total and free.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
@@ -215,10 +217,10 @@ func parseLimit(s string) time.Duration {
 	return d
 }
 
-// readPartitions adds the default partition and the time limits from "scontrol show partition". It turns
+// readPartitions adds the default partition and the limits from "scontrol show partition". It turns
 // nodes off that have no partition in the state UP.
 func readPartitions(c *capacity.Snapshot, list string) {
-	c.Limits, c.Usual = map[string]time.Duration{}, map[string]time.Duration{}
+	c.Limits, c.MaxNodes, c.Usual = map[string]time.Duration{}, map[string]int{}, map[string]time.Duration{}
 	up := map[string]bool{}
 	for line := range strings.Lines(list) {
 		name := ""
@@ -232,6 +234,8 @@ func readPartitions(c *capacity.Snapshot, list string) {
 				}
 			case "MaxTime":
 				c.Limits[name] = parseLimit(v)
+			case "MaxNodes":
+				c.MaxNodes[name] = quantity.Count(v) // 0 for UNLIMITED
 			case "DefaultTime":
 				c.Usual[name] = parseLimit(v)
 			case "State":

@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"hpcc/job"
@@ -90,18 +93,18 @@ func options(j *job.Job) []string {
 
 // pattern converts a file pattern to Slurm's notation (sbatch(1), "filename pattern").
 func pattern(j *job.Job, p string) string {
-	id := "%j"
+	id, task := "%j", "0" // %a is 4294967294 in a job that is not an array
 	if j.Array.Count() > 0 {
-		id = "%A"
+		id, task = "%A", "%a"
 	}
-	return strings.NewReplacer("{name}", "%x", "{job}", id, job.Placeholder, "%a").Replace(p)
+	return strings.NewReplacer("{name}", "%x", "{job}", id, job.Placeholder, task).Replace(p)
 }
 
 // Render returns the job script; see [batch.System].
 func (System) Render(j *job.Job) (string, []string, error) {
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
-	if j.Interactive && !j.Plugin {
+	if j.Interactive {
 		argv := append([]string{"srun", "--pty"}, options(j)...)
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
@@ -144,13 +147,13 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	launch, notes, err := launchWith(t, j)
+	var notes []string
 	if broadcasts(j) {
 		broadcast(t, j)
 		notes = append(notes, "--stage: the job sends the image to all its nodes with sbcast; nodes that have a copy keep it")
 	}
-	t.Task(j, end, launch...)
-	return t.String(), notes, err
+	t.Task(j, end, srun(j)...)
+	return t.String(), notes, nil
 }
 
 // broadcasts reports whether the job sends its image to the local storage of several nodes.
@@ -158,7 +161,7 @@ func broadcasts(j *job.Job) bool {
 	if strings.HasPrefix(j.Image, "/") && !ready.IsImageFile(j.Image) {
 		return false // a directory
 	}
-	return slices.Contains(j.Run, "--stage") && j.Image != "" && !j.Plugin && (j.StartsProcesses() || j.Ray || j.Pack != nil) && j.MultiProcess() && j.Nodes != 1
+	return slices.Contains(j.Run, "--stage") && j.Image != "" && (j.StartsProcesses() || j.Ray || j.Pack != nil) && j.MultiProcess() && j.Nodes != 1
 }
 
 // broadcast writes the lines that send the image. The step needs no MPI, and one process for each
@@ -166,7 +169,7 @@ func broadcasts(j *job.Job) bool {
 func broadcast(t *jobscript.Writer, j *job.Job) {
 	t.Line("# Send the image to all nodes at once. If that fails, each node copies it from the original:")
 	t.Line(`hpcc_each="srun --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1"`)
-	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`, shellword.Quote(j.Program), shellword.Quote(j.Image))
+	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`, shellword.Quote(j.Program), shellword.Quote(j.ExactImage()))
 }
 
 // maxIndex is the largest index under Slurm's default limit (slurm.conf(5), MaxArraySize 1001).
@@ -216,12 +219,15 @@ func directive(o string) string {
 // answer is lost can be found again. It first runs --test-only, because sbatch accepts some requests
 // that never start.
 func (s System) Submit(ctx context.Context, r *batch.Request) error {
-	_, err := test(ctx, r.Job, r.Script, r.ID)
-	if err != nil && !(strings.Contains(err.Error(), noNodes) && s.startsLater(ctx, r.Job)) {
+	if _, err := s.verify(ctx, r.Job, r.Script, r.ID); err != nil {
 		return err
 	}
-	args := []string{"--parsable", "--comment=hpcc:" + r.ID, r.Script, r.ID}
-	out, err := invoke.Call(ctx, r.Job.Dir, "sbatch", args...)
+	argv, err := sbatch(ctx, r.Job, r.Script)
+	if err != nil {
+		return err
+	}
+	argv = append(argv, "--parsable", "--comment=hpcc:"+r.ID, r.Script, r.ID)
+	out, err := invoke.Call(ctx, r.Job.Dir, argv[0], argv[1:]...)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to Slurm: %w", r.Job.Name, readError(out, err))
 	}
@@ -233,6 +239,34 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
+// sbatch returns the argv of sbatch without the variables of the caller that would override options in the job's
+// script (sbatch(1), INPUT ENVIRONMENT VARIABLES). A translated script keeps Slurm's rules.
+func sbatch(ctx context.Context, j *job.Job, script string) ([]string, error) {
+	text, err := os.ReadFile(script)
+	if err != nil {
+		return nil, err
+	}
+	argv := []string{"env"}
+	for _, e := range invoke.Environ(ctx) {
+		name, _, _ := strings.Cut(e, "=")
+		variable, ok := strings.CutPrefix(name, "SBATCH_")
+		if !ok || j.Script != nil {
+			continue
+		}
+		option := strings.ReplaceAll(strings.ToLower(variable), "_", "-")
+		option = cmp.Or(map[string]string{"timelimit": "time", "array-inx": "array", "mem-per-node": "mem", "mem-per-cpu": "mem", "requeue": "no-requeue", "no-requeue": "requeue"}[option], option)
+		// These three change a job whose script lacks the option: several tasks with the index 0, a submission that
+		// waits for the end, and standard error in a file that hpcc does not know.
+		if slices.Contains([]string{"array", "wait", "error"}, option) || strings.Contains(string(text), "\n#SBATCH --"+option) {
+			argv = append(argv, "-u", name)
+		}
+	}
+	if len(argv) == 1 {
+		return []string{"sbatch"}, nil
+	}
+	return append(argv, "sbatch"), nil
+}
+
 // noNodes is the message of --test-only for a job that no node can run. It also prints it for a job that
 // waits for drained or reserved nodes, which sbatch accepts.
 const noNodes = "Requested node configuration is not available"
@@ -242,7 +276,12 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 	silent := &invoke.SilentError{Command: "sbatch --test-only", After: invoke.CommandTime(ctx)}
 	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
 	defer cancel()
-	out, err := invoke.Command(ctx, j.Dir, "sbatch", "--test-only", script, id).CombinedOutput()
+	argv, err := sbatch(ctx, j, script)
+	if err != nil {
+		return "", err
+	}
+	argv = append(argv, "--test-only", script, id)
+	out, err := invoke.Command(ctx, j.Dir, argv[0], argv[1:]...).CombinedOutput()
 	if err != nil && context.Cause(ctx) == error(silent) {
 		return "", silent
 	}
@@ -256,12 +295,78 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 	return "", fmt.Errorf("checking job %q with Slurm: %w", j.Name, readError(out, err))
 }
 
-// Estimate returns the prediction of a dry run; see [batch.Estimator].
-func (System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
-	answer, err := test(ctx, j, script, "fits")
-	if err != nil && strings.Contains(err.Error(), noNodes) {
-		err = &capacity.BusyError{Err: err}
+// verify returns the output of [test]. It accepts a job that waits for nodes which are off or reserved, with
+// empty output, and adds to another refusal for lack of nodes what the largest ones have.
+func (s System) verify(ctx context.Context, j *job.Job, script, id string) (answer string, err error) {
+	answer, err = test(ctx, j, script, id)
+	if err == nil || !strings.Contains(err.Error(), noNodes) {
+		return answer, err
 	}
+	c, cerr := s.Nodes(ctx, j.Queue)
+	if cerr != nil {
+		return "", err
+	}
+	c.Settle(time.Now())
+	queue := partition(ctx, j, c)
+	c.Keep(queue)
+	x := capacity.NewNeed(j, c.Usual[queue], adjust)
+	switch f := x.Fit(c, queue, time.Now()); {
+	case f.When == capacity.Never:
+		return "", fmt.Errorf("%s (%w)", f.Why, err)
+	case f.When == capacity.Later && x.Complete:
+		return "", nil
+	}
+	return "", err
+}
+
+// never reports a job that its partitions forbid. With EnforcePartLimits=NO, the default, sbatch accepts the
+// job, and it waits forever.
+func never(ctx context.Context, j *job.Job) (why string, sure bool) {
+	out, err := invoke.Call(ctx, "/", listPartitions[0], listPartitions[1:]...)
+	if err != nil {
+		return "", false
+	}
+	c := &capacity.Snapshot{}
+	readPartitions(c, string(out))
+	queue := partition(ctx, j, c)
+	if why = capacity.NewNeed(j, 0, adjust).OverLimit(c, queue); why == "" {
+		return "", false
+	}
+	return why, !overrides(ctx)
+}
+
+// partition returns the partition, or the list of partitions, in which sbatch puts a job.
+func partition(ctx context.Context, j *job.Job, c *capacity.Snapshot) string {
+	return cmp.Or(j.Queue, invoke.Getenv(ctx, "SBATCH_PARTITION"), c.Queue)
+}
+
+// overrides reports whether something may change the limits of a job: a QOS (sacctmgr(1), flags), a plugin of
+// the site, or a variable of sbatch.
+func overrides(ctx context.Context) bool {
+	for _, name := range []string{"SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CLUSTERS"} {
+		if invoke.Getenv(ctx, name) != "" {
+			return true
+		}
+	}
+	out, err := invoke.Call(ctx, "/", "scontrol", "show", "config")
+	if err != nil || !noPlugins().Match(out) {
+		return true
+	}
+	out, err = invoke.Call(ctx, "/", "sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=flags")
+	if err != nil {
+		return !strings.Contains(string(out), "accounting_storage") // without accounting there are no QOS
+	}
+	return qosFlags().Match(out)
+}
+
+var (
+	noPlugins = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^JobSubmitPlugins\s*=\s*(\(null\))?$`) })
+	qosFlags  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`PartitionTimeLimit|PartitionMaxNodes`) })
+)
+
+// Estimate returns the prediction of a dry run; see [batch.Estimator].
+func (s System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
+	answer, err := s.verify(ctx, j, script, "fits")
 	if err != nil {
 		return nil, err
 	}
@@ -284,10 +389,11 @@ func start(answer string, now time.Time) *capacity.Estimate {
 	return e
 }
 
-// adjust rounds the time limit up to full minutes, as Slurm does.
-func adjust(x *capacity.Need, _ *job.Job) {
-	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
-}
+// adjust gives the request Slurm's time limit.
+func adjust(x *capacity.Need, _ *job.Job) { x.Limit = fullMinutes(x.Limit) }
+
+// fullMinutes rounds a time limit up as Slurm does.
+func fullMinutes(d time.Duration) time.Duration { return (d + time.Minute - 1).Truncate(time.Minute) }
 
 // soon is the duration within which an estimated start counts as now.
 const soon = 5 * time.Second
@@ -345,19 +451,6 @@ func (System) Cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// startsLater reports whether a job that no nodes can run now could start later.
-func (s System) startsLater(ctx context.Context, j *job.Job) bool {
-	c, err := s.Nodes(ctx, j.Queue)
-	if err != nil {
-		return false
-	}
-	c.Settle(time.Now())
-	queue := cmp.Or(j.Queue, c.Queue)
-	c.Keep(queue)
-	x := capacity.NewNeed(j, c.Usual[queue], adjust)
-	return x.Complete && x.Fit(c, queue, time.Now()).When == capacity.Later
-}
-
 // ExecOn runs a command as a step of the task's job, on its node and with its resources. Without a
 // terminal, --unbuffered makes srun pass on incomplete lines, and the bytes arrive unchanged.
 func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
@@ -385,7 +478,11 @@ func constraints(j *job.Job) []string {
 	if j.Warning.Steps {
 		to = ""
 	}
-	add(j.Warning.Signal != "", "--signal=%s%s@%d", to, j.Warning.Signal, int64((j.Warning.Lead+time.Second-1)/time.Second))
+	lead := j.Warning.Lead
+	if j.Script == nil { // hpcc ends the task before Slurm's limit
+		lead += fullMinutes(j.Time) - j.Time
+	}
+	add(j.Warning.Signal != "", "--signal=%s%s@%d", to, j.Warning.Signal, int64((lead+time.Second-1)/time.Second))
 	add(j.Begin != "", "--begin=%s", j.Begin)
 	add(j.QoS != "", "--qos=%s", j.QoS)
 	add(j.Hold, "--hold")

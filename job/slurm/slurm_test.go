@@ -89,18 +89,13 @@ func TestBroadcasts(t *testing.T) {
 		{"a directory", func(j *job.Job) { j.Nodes, j.Image = 2, "/home/u/tree" }, false},
 		{"without --stage", func(j *job.Job) { j.Nodes, j.Run = 2, []string{"--gpu"} }, false},
 		{"a script", func(j *job.Job) { j.Nodes, j.Script = 2, &job.Script{} }, false},
-		{"the plugin", func(j *job.Job) { j.Nodes, j.Plugin, j.Image = 2, true, "ubuntu:24.04" }, false},
 		{"a terminal", func(j *job.Job) { j.Nodes, j.Interactive = 2, true }, false},
 	} {
 		j := jobtest.With(func(j *job.Job) { j.Run = []string{"--stage"}; c.change(j) })
-		if c.name != "the plugin" { // which has no --stage
-			script, notes, err := System{}.Render(j)
-			testenv.Check(t, err)
-			if got := strings.Contains(script, "hpcc stage ") && len(notes) == 1; got != c.want {
-				t.Errorf("%s: the script sends the image: %v; want %v\n%s", c.name, got, c.want, script)
-			}
-		} else if broadcasts(j) {
-			t.Errorf("%s: the script sends the image", c.name)
+		script, notes, err := System{}.Render(j)
+		testenv.Check(t, err)
+		if got := strings.Contains(script, "hpcc stage ") && len(notes) == 1; got != c.want {
+			t.Errorf("%s: the script sends the image: %v; want %v\n%s", c.name, got, c.want, script)
 		}
 	}
 }

@@ -313,7 +313,7 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		return "", why
 	}
 	at := rest[0].Start
-	return in.without(line[:at]) + in.prefix(t.Job, t.Job.Image) + " " + line[at:], ""
+	return in.without(line[:at]) + in.prefix(t.Job, t.Job.ExactImage()) + " " + line[at:], ""
 }
 
 // joins reports whether more than redirections follows the argv of a command.

@@ -60,7 +60,7 @@ func (in *imageOptions) read(l dialect.Launcher) (why string) {
 				if !job.EnvName().MatchString(name) {
 					return fmt.Sprintf("%s is not a list of variables", o.Text)
 				}
-				in.flags = append(in.flags, "--env="+name)
+				in.flags = append(in.flags, "${"+name+"+--env="+name+"}") // the launcher ignores names of unset variables
 			}
 		case front.Refused, front.RefusedValue:
 			if entry = strings.HasSuffix(o.Name, "entrypoint"); !entry {

@@ -168,12 +168,20 @@ func (r *cdiRegistry) read(file string) {
 	}
 }
 
+// splitName splits the qualified name of a device.
+func splitName(name string) (vendor, class, device string, err error) {
+	if vendor, class, device, err = parser.ParseQualifiedName(name); err != nil {
+		err = fmt.Errorf("reading device %q: %w; write vendor.com/class=name", name, err)
+	}
+	return vendor, class, device, err
+}
+
 // find returns the devices that a name on the command line refers to. If no device is called
 // "all", that name refers to every device of the kind.
 func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
-	vendor, class, dev, err := parser.ParseQualifiedName(name)
+	vendor, class, dev, err := splitName(name)
 	if err != nil {
-		return nil, fmt.Errorf("reading device %q: %w; write vendor.com/class=name", name, err)
+		return nil, err
 	}
 	kind := vendor + "/" + class
 	var found []*cdiDevice
@@ -311,10 +319,6 @@ func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
 	return nil
 }
 
-// propagation lists mount options that have no effect, because mounts in a run never
-// propagate to the host or to another run.
-var propagation = []string{"private", "rprivate", "shared", "rshared", "slave", "rslave", "unbindable", "runbindable", "rw"}
-
 // programDirs are the usual directories of programs. Programs that a spec mounts there go to
 // the private directory instead.
 var programDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"}
@@ -327,8 +331,7 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 		if m.Type != "tmpfs" {
 			return fmt.Errorf("the spec mounts a %s at %s; hpcc mounts only tmpfs, and files and directories of the host", m.Type, m.ContainerPath)
 		}
-		options := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return slices.Contains(propagation, o) })
-		h.mounts = append(h.mounts, specs.Mount{Destination: filepath.Clean(m.ContainerPath), Type: "tmpfs", Source: "tmpfs", Options: options})
+		h.mounts = append(h.mounts, specs.Mount{Destination: filepath.Clean(m.ContainerPath), Type: "tmpfs", Source: "tmpfs", Options: m.Options})
 		return nil
 	}
 	dst := filepath.Clean(m.ContainerPath)
@@ -345,11 +348,9 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 		h.programs[name] = m.HostPath
 		return nil
 	}
-	var options []string
-	if slices.Contains(m.Options, "ro") {
-		options = []string{"ro"}
-	}
-	h.addBind(m.HostPath, dst, options...)
+	b := bind(m.HostPath, dst)
+	b.Options = append(b.Options, m.Options...)
+	h.mounts = append(h.mounts, b)
 	return nil
 }
 

@@ -165,7 +165,7 @@ func TestCDIDevices(t *testing.T) {
 		{"v.com/c=d0 v.com/c=d1 v.com/c=d0", "FROM=high X=1 D1=yes", "", "", ""},
 		{"v.com/c=all", "FROM=high X=1 D1=yes", "", "", ""},
 		{"v.com/groups=d0", "", "", "[0 44]", ""},
-		{"v.com/places=d0", "", "bind:/dev/other:rbind bind:/etc/x:rbind,ro tmpfs:/scratch:size=1m", "", ""},
+		{"v.com/places=d0", "", "bind:/dev/other:rbind bind:/etc/x:rbind,ro,rprivate tmpfs:/scratch:size=1m,rprivate", "", ""},
 		{"v.com/places=d1", "D1=yes", "", "", ""},
 		{"v.com/c=d9", "", "", "", "available devices are v.com/c=d0"},
 		{"v.com/c=d9", "", "", "", "d.json: "},

@@ -44,6 +44,16 @@ type Request struct {
 // a tmpfs, so that the image and its directories stay unchanged.
 const privateDir = "/run/hpcc"
 
+// Check returns an error for a request that no host could fulfil.
+func (d Request) Check() error {
+	for _, n := range d.Names {
+		if _, _, _, err := splitName(n); err != nil {
+			return err
+		}
+	}
+	return checkProfile(d.MPI)
+}
+
 // Add adds the devices to the run s. notes are messages for the user, one line each, and are
 // valid even with an error.
 //
@@ -127,7 +137,7 @@ func (h *hardware) addLibrary(name, file string) (sharedObject, error) {
 // addBind binds the host's file or directory src at dst. It does nothing if src is already
 // visible at its own path.
 func (h *hardware) addBind(src, dst string, options ...string) {
-	if src == dst && visible(append(slices.Clone(h.spec.Mounts), h.mounts...), dst) {
+	if src == dst && rootfs.Visible(append(slices.Clone(h.spec.Mounts), h.mounts...), dst) {
 		return
 	}
 	m := bind(src, dst)
@@ -144,16 +154,6 @@ func (h *hardware) inImage(p string) bool {
 	defer r.Close()
 	_, err = r.Lstat(p[1:])
 	return err == nil
-}
-
-// visible reports whether the last mount over path shows the host's file at the same path.
-func visible(ms []specs.Mount, path string) bool {
-	for _, m := range slices.Backward(ms) {
-		if rootfs.Inside(path, m.Destination) {
-			return m.Type == "bind" && m.Source == m.Destination
-		}
-	}
-	return false
 }
 
 // finish adds the collected changes to the run's specification.

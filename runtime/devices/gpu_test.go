@@ -16,6 +16,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"hpcc/runtime"
+	"hpcc/runtime/rootfs"
 	"hpcc/testdata/testenv"
 )
 
@@ -336,11 +337,11 @@ func TestChosenGPUs(t *testing.T) {
 func TestVisible(t *testing.T) {
 	ms := []specs.Mount{bind("/dev", "/dev"), bind("/data", "/mnt"), {Type: "tmpfs", Destination: "/tmp"}}
 	for p, want := range map[string]bool{"/dev/nvidia0": true, "/dev": true, "/devil": false, "/mnt/x": false, "/tmp/x": false, "/opt": false} {
-		if got := visible(ms, p); got != want {
-			t.Errorf("visible(%q) = %v", p, got)
+		if got := rootfs.Visible(ms, p); got != want {
+			t.Errorf("Visible(%q) = %v", p, got)
 		}
 	}
-	if visible(append(ms, specs.Mount{Type: "tmpfs", Destination: "/dev"}), "/dev/nvidia0") {
+	if rootfs.Visible(append(ms, specs.Mount{Type: "tmpfs", Destination: "/dev"}), "/dev/nvidia0") {
 		t.Error("a node below a private /dev is visible")
 	}
 }

@@ -28,14 +28,18 @@ var launcherVariables = strings.Fields("PMIX_SERVER_TMPDIR PMIX_SYSTEM_TMPDIR PR
 // slurmd with the sockets of Slurm's PMIx plugin, and that of Cray's PALS.
 var launcherDirs = strings.Fields("/var/spool/slurmd /var/spool/slurm /var/run/palsd /run/munge")
 
+// checkProfile returns an error for an unknown MPI profile.
+func checkProfile(profile string) error {
+	if profile == "" || profile == "pmix" || profile == "host" {
+		return nil
+	}
+	return fmt.Errorf("there is no MPI profile %q; use pmix (the image's own MPI, started by the host's launcher) or host (the host's MPI library instead of the image's)", profile)
+}
+
 // addMPI adds an MPI profile to the run.
 func (h *hardware) addMPI(profile string) error {
-	switch profile {
-	case "":
-		return nil
-	case "pmix", "host":
-	default:
-		return fmt.Errorf("there is no MPI profile %q; use pmix (the image's own MPI, started by the host's launcher) or host (the host's MPI library instead of the image's)", profile)
+	if err := checkProfile(profile); err != nil || profile == "" {
+		return err
 	}
 	h.addNodes("", fabricNodes)
 	for _, name := range launcherVariables {
@@ -58,6 +62,10 @@ func (h *hardware) addMPI(profile string) error {
 // cannot use two C libraries.
 var libcParts = strings.Fields("libc libm libpthread libdl librt libutil libresolv libnsl libanl ld-linux-x86-64 ld-linux-aarch64 ld64")
 
+// hostMPIVariables name directories of the host's MPI. Other runs drop them, because they mislead the
+// image's MPI.
+var hostMPIVariables = strings.Fields("FI_PROVIDER_PATH I_MPI_ROOT OPAL_PREFIX")
+
 // maxClosure bounds the number of dependencies of one library. Real MPI libraries have about
 // fifty.
 const maxClosure = 500
@@ -79,6 +87,11 @@ func (h *hardware) addHostMPI() error {
 	}
 	for _, dir := range h.addPlugins(file) {
 		h.addNeedsOf(dir, byName)
+	}
+	for _, name := range hostMPIVariables {
+		if v := os.Getenv(name); v != "" {
+			h.setEnv(name, v)
+		}
 	}
 	return nil
 }

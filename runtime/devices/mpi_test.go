@@ -9,7 +9,9 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
+	"hpcc/runtime/rootfs"
 	"hpcc/testdata/testenv"
 )
 
@@ -24,7 +26,7 @@ func TestMPILauncher(t *testing.T) {
 		t.Chdir("/")
 		s, err := runtime.Spec(t.TempDir(), runtime.ImageConfig{}, runtime.Options{Args: []string{"x"}, NoHome: true, PrivateTmp: private})
 		testenv.Check(t, err)
-		hidden := !visible(s.Mounts, far)
+		hidden := !rootfs.Visible(s.Mounts, far)
 		before := len(s.Mounts)
 		notes, err := Request{MPI: "pmix"}.Add(s)
 		bound := slices.ContainsFunc(s.Mounts[before:], func(m specs.Mount) bool { return m.Source == far && m.Destination == far })
@@ -54,10 +56,17 @@ func TestHostMPI(t *testing.T) {
 	// The image has an MPI of the same ABI, which is replaced.
 	compile(t, filepath.Join(root, "lib64/libmpi.so.12"), "int cuInit(unsigned f) { return 1; }", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12")
 	t.Setenv("LD_LIBRARY_PATH", lib)
+	t.Setenv("OPAL_PREFIX", prefix)
 	s := driverSpec(t, root, runtime.ImageConfig{})
+	if v := envfile.Lookup(s.Process.Env, "OPAL_PREFIX"); v != "" {
+		t.Errorf("without an MPI of the host, OPAL_PREFIX is %q", v)
+	}
 	notes, err := Request{MPI: "host"}.Add(s)
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
+	}
+	if v := envfile.Lookup(s.Process.Env, "OPAL_PREFIX"); v != prefix {
+		t.Errorf("with the host's MPI, OPAL_PREFIX is %q; want %q", v, prefix)
 	}
 	SetSearchPaths(s)
 	if out, err := printed(t, s, "probe libmpi.so.12 "+lib+"/openmpi/mca_x.so; ls /run/hpcc/lib"); !strings.HasPrefix(out, "libmpi.so.12: cuInit 7\n"+lib+"/openmpi/mca_x.so: loaded\nlibfabricx.so.1\nlibmpi.so.12\nlibpmixx.so.2\n") {

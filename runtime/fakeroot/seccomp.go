@@ -108,10 +108,18 @@ func (n *Notes) Reads() Reads {
 	return r
 }
 
+// faked are calls that succeed without effect, each with the capability that root needs for it.
+var faked = []struct{ nr, capability uint32 }{
+	{unix.SYS_SETUID, unix.CAP_SETUID}, {unix.SYS_SETREUID, unix.CAP_SETUID}, {unix.SYS_SETRESUID, unix.CAP_SETUID}, {unix.SYS_SETFSUID, unix.CAP_SETUID},
+	{unix.SYS_SETGID, unix.CAP_SETGID}, {unix.SYS_SETREGID, unix.CAP_SETGID}, {unix.SYS_SETRESGID, unix.CAP_SETGID}, {unix.SYS_SETFSGID, unix.CAP_SETGID},
+	{unix.SYS_SETGROUPS, unix.CAP_SETGID}, {unix.SYS_CAPSET, unix.CAP_SETPCAP},
+}
+
 // buildFilter builds the filter: a list of comparisons, each followed by its verdict. Calls
-// that match none are allowed. verdict is the action for calls on files. Calls that read
-// metadata are allowed, except those in reads.
-func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
+// that match none are allowed, and so are those that need a capability which is not in capabilities.
+// verdict is the action for calls on files. Calls that read metadata are allowed, except those in
+// reads.
+func buildFilter(verdict uint32, reads Reads, capabilities uint64) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -120,6 +128,7 @@ func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 		allow = unix.SECCOMP_RET_ALLOW
 		fake  = unix.SECCOMP_RET_ERRNO // errno 0: success, value 0
 	)
+	has := func(capability uint32) bool { return capabilities&(1<<capability) != 0 }
 	p := []unix.SockFilter{
 		{Code: load, K: offArch},
 		{Code: equal, K: auditArch, Jt: 1},
@@ -130,6 +139,9 @@ func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 		p = append(p, statFilter(reads)...) // first, because they are frequent
 	}
 	for _, c := range fileCalls {
+		if (c.action == changeOwner && !has(unix.CAP_CHOWN)) || (c.action == setAttr && !has(unix.CAP_SETFCAP)) {
+			continue
+		}
 		isStat := c.action == statFile || c.action == statxFile
 		if c.action == moveRoot && (verdict != notifyCalls || reads&ReadStat == 0) {
 			continue
@@ -152,10 +164,15 @@ func buildFilter(verdict uint32, reads Reads) []unix.SockFilter {
 			p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
 		}
 	}
-	for _, nr := range faked {
-		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: fake})
+	for _, c := range faked {
+		if has(c.capability) {
+			p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: fake})
+		}
 	}
 	for _, m := range mknods {
+		if !has(unix.CAP_MKNOD) {
+			break
+		}
 		p = append(p,
 			unix.SockFilter{Code: equal, K: m.nr, Jf: 6},
 			unix.SockFilter{Code: load, K: offArg + 8*m.mode},
@@ -180,10 +197,10 @@ func Try() (step string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "setting no_new_privs", err
 	}
-	if err := load(buildFilter(forgetCalls, 0)); err != nil {
+	if err := load(buildFilter(forgetCalls, 0, ^uint64(0))); err != nil {
 		return "installing a filter", err
 	}
-	if _, err := installListener(buildFilter(forgetCalls, 0)); err != nil {
+	if _, err := installListener(buildFilter(forgetCalls, 0, ^uint64(0))); err != nil {
 		if canTrace() {
 			return "tracing", err
 		}

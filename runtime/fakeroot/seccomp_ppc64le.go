@@ -13,10 +13,4 @@ var olderCalls = []fileCall{
 	{unix.SYS_LSTAT, statFile, none, 0, 1, none, true},
 }
 
-// faked are calls that succeed without effect.
-var faked = []uint32{
-	unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
-	unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET,
-}
-
 var mknods = []mknod{{unix.SYS_MKNOD, 1}, {unix.SYS_MKNODAT, 2}}

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/caps"
 	"hpcc/runtime/process"
-	"hpcc/runtime/rootfs"
 )
 
 // If the kernel lacks seccomp notification (before Linux 5.0), a child of [Command] traces
@@ -70,7 +70,7 @@ func Trace(exe string, args, env []string) error {
 	// The program is root of this process's namespace as well. It must not trace its tracer,
 	// whose socket leads to the build. Tracing a process that is not dumpable takes
 	// CAP_SYS_PTRACE.
-	if err := rootfs.DropCapabilities(unix.CAP_SYS_PTRACE); err != nil {
+	if err := caps.Drop(unix.CAP_SYS_PTRACE); err != nil {
 		return err
 	}
 	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Ptrace: true}})
@@ -202,14 +202,15 @@ func answerTracer(socket *os.File, notes *Notes) {
 // Install installs the filter that fakes ownership on the calling thread, which must be
 // locked. With report, the parent receives the requests on files by the best method that this
 // host allows, and also answers reads. traced reports that [Trace] must start the program.
-func Install(report bool, reads Reads) (traced bool, err error) {
+// capabilities is the bit set of those that the program has: calls that need others fail.
+func Install(report bool, reads Reads, capabilities uint64) (traced bool, err error) {
 	if !report {
-		return false, fakeOwnership(buildFilter(forgetCalls, 0))
+		return false, fakeOwnership(buildFilter(forgetCalls, 0, capabilities))
 	}
 	if !kernelContinues() {
 		reads &^= ReadStat | ReadAllStat
 	}
-	if fd, err := installListener(buildFilter(notifyCalls, reads)); err == nil {
+	if fd, err := installListener(buildFilter(notifyCalls, reads, capabilities)); err == nil {
 		method := byte(byListener)
 		switch {
 		case reads&ReadAllStat != 0:
@@ -221,9 +222,9 @@ func Install(report bool, reads Reads) (traced bool, err error) {
 	}
 	if canTrace() {
 		goruntime.LockOSThread()
-		return true, fakeOwnership(buildFilter(traceCalls, reads))
+		return true, fakeOwnership(buildFilter(traceCalls, reads, capabilities))
 	}
 	_ = unix.Sendmsg(listenerFD, []byte{byNobody}, nil, nil, 0)
 	unix.Close(listenerFD)
-	return false, fakeOwnership(buildFilter(forgetCalls, 0))
+	return false, fakeOwnership(buildFilter(forgetCalls, 0, capabilities))
 }

@@ -24,6 +24,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/accounts"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/runtime/rawfile"
 )
@@ -71,7 +72,7 @@ func (n *User) Become(args []string) error {
 	if err != nil {
 		return err
 	}
-	exec := syscall.Exec
+	exec := inherit.Exec
 	if os.Getpid() == 1 { // linked without the entry point of runtime/entry.go
 		exec = process.AsInit
 	}

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/runtime/rootfs"
+	"hpcc/store/ready"
 )
 
 // maxConfig bounds a bundle's configuration, in bytes. Engines write about 10 KB,
@@ -51,6 +53,9 @@ func readBundle(dir string) (*specs.Spec, error) {
 		return nil, fmt.Errorf("reading %q: opening the root: %w", f.Name(), err)
 	} else if !st.IsDir() {
 		return nil, fmt.Errorf("reading %q: the root %q is not a directory", f.Name(), s.Root.Path)
+	}
+	if !s.Root.Readonly && ready.InTree(s.Root.Path) {
+		return nil, fmt.Errorf("reading %q: the root %q is in a store, where all runs of its image share it; set root.readonly, or use hpcc unpack --bundle", f.Name(), s.Root.Path)
 	}
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; m.Type == "bind" {
@@ -132,6 +137,9 @@ func checkMounts(ms []specs.Mount) error {
 		}
 		if len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "idmap") || slices.Contains(m.Options, "ridmap") {
 			return fmt.Errorf("mounts[%d] at %q maps ids, which an ordinary user is not permitted to do", i, m.Destination)
+		}
+		if _, err := rootfs.ParseOptions(*m); err != nil {
+			return fmt.Errorf("mounts[%d] at %q: %w", i, m.Destination, err)
 		}
 	}
 	return nil

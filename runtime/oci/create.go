@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
@@ -43,10 +44,9 @@ type initRequest struct {
 	Sync    int     // socket to the creator
 	Gate    int     // FIFO on which the process waits for start
 	Console int
-	// Keep is the number of descriptors from 3 on to leave open; -1: all.
-	Keep   int
-	Join   int  // pidfd of the container that an exec enters
-	Lowest bool // the host's root is the lowest mount: see rootfs.IsLowest
+	Keep    int  // number of descriptors from 3 on to leave open
+	Join    int  // pidfd of the container that an exec enters
+	Lowest  bool // the host's root is the lowest mount: see rootfs.IsLowest
 }
 
 // Create creates a container whose program waits for [Containers.Start].
@@ -200,12 +200,13 @@ func (q *initRequest) start(p *plan, deathsig syscall.Signal) (*os.Process, erro
 // spawn starts this program again with the request in the file spec.
 func (q *initRequest) spawn(spec *os.File, a *syscall.SysProcAttr) (*os.Process, error) {
 	fds := []int{int(spec.Fd()), q.Sync, q.Gate, q.Console, q.Join}
-	if err := inherit(fds, true); err != nil {
+	if err := setInherited(fds, true); err != nil {
 		return nil, err
 	}
-	proc, err := os.StartProcess("/proc/self/exe", []string{initName, "init", strconv.Itoa(int(spec.Fd()))},
+	exe, args := inherit.Command("/proc/self/exe", []string{initName, "init", strconv.Itoa(int(spec.Fd()))})
+	proc, err := os.StartProcess(exe, args,
 		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: a})
-	if ierr := inherit(fds, false); err == nil {
+	if ierr := setInherited(fds, false); err == nil {
 		err = ierr
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
@@ -238,8 +239,8 @@ func (q *initRequest) file() (*os.File, error) {
 	return f, nil
 }
 
-// inherit sets whether descriptors stay open across exec, under their own numbers.
-func inherit(fds []int, keepOpen bool) error {
+// setInherited sets whether descriptors stay open across exec, under their own numbers.
+func setInherited(fds []int, keepOpen bool) error {
 	flag := unix.FD_CLOEXEC
 	if keepOpen {
 		flag = 0
@@ -414,7 +415,7 @@ func (q *initRequest) execInit(p *plan) error {
 		return err
 	}
 	mode := "init"
-	q.Unshare, q.Keep = p.flags, -1
+	q.Unshare = p.flags
 	if p.flags&unix.CLONE_NEWUSER != 0 {
 		mode, q.Entered = "run", true // see runtime/entry.go
 		q.Unshare &^= unix.CLONE_NEWUSER | unix.CLONE_NEWNS
@@ -423,10 +424,10 @@ func (q *initRequest) execInit(p *plan) error {
 	if err != nil {
 		return err
 	}
-	if err := inherit([]int{int(f.Fd())}, true); err != nil {
+	if err := setInherited([]int{int(f.Fd())}, true); err != nil {
 		return err
 	}
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
+	return fmt.Errorf("executing hpcc again: %w", inherit.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
 }
 
 // supervise runs a container as a child and ends with its status.

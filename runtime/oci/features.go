@@ -1,18 +1,18 @@
 package oci
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"hpcc/runtime/caps"
+	"hpcc/runtime/rootfs"
 )
 
 // Features lists the parts of the runtime specification that hpcc implements (features.md).
 // Create reports the parts of a configuration that are accepted but not applied.
 func Features() *features.Features {
 	no := false
-	options := slices.Concat(slices.Collect(maps.Keys(mountFlags)), slices.Collect(maps.Keys(clearedFlags)), slices.Collect(maps.Keys(propagations)), []string{"bind", "rbind"})
-	slices.Sort(options)
 	var namespaces []string
 	for n := range namespaceFlags {
 		namespaces = append(namespaces, string(n))
@@ -21,9 +21,9 @@ func Features() *features.Features {
 	return &features.Features{
 		OCIVersionMin: "1.0.0", OCIVersionMax: "1.3.0",
 		Hooks:        []string{"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"},
-		MountOptions: options,
+		MountOptions: rootfs.OptionNames(),
 		Linux: &features.Linux{
-			Namespaces: namespaces, Capabilities: capabilityNames,
+			Namespaces: namespaces, Capabilities: caps.Names,
 			Cgroup:   &features.Cgroup{V1: &no, V2: &no, Systemd: &no, SystemdUser: &no, Rdma: &no},
 			Seccomp:  &features.Seccomp{Enabled: &no},
 			Apparmor: &features.Apparmor{Enabled: &no}, Selinux: &features.Selinux{Enabled: &no}, IntelRdt: &features.IntelRdt{Enabled: &no},

@@ -8,13 +8,13 @@ import (
 	"os"
 	goruntime "runtime"
 	"strconv"
-	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"hpcc/envfile"
 	"hpcc/runtime"
+	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 )
@@ -76,7 +76,7 @@ func readRequest() (*initRequest, error) {
 	if err := json.Unmarshal(b, q); err != nil {
 		return fail(err)
 	}
-	if err := inherit([]int{q.Sync, q.Gate, q.Console, q.Join}, false); err != nil {
+	if err := setInherited([]int{q.Sync, q.Gate, q.Console, q.Join}, false); err != nil {
 		return fail(err)
 	}
 	return q, nil
@@ -85,7 +85,7 @@ func readRequest() (*initRequest, error) {
 // become sets up the container, waits at the gate and executes the program.
 func (q *initRequest) become(sync *os.File) error {
 	fail := func(err error) error { return &process.Error{Status: process.ExitFailed, Err: err} }
-	if err := q.closeOthers(); err != nil {
+	if err := inherit.CloseFrom(3 + q.Keep); err != nil {
 		return fail(err)
 	}
 	if q.Join >= 0 {
@@ -121,13 +121,14 @@ func (q *initRequest) become(sync *os.File) error {
 			return fail(err)
 		}
 	}
+	var without []uintptr
 	if q.Lowest {
-		removeCapabilities(s.Process.Capabilities, rootfs.EscapeCapabilities)
+		without = rootfs.EscapeCapabilities
 	}
-	if err := setRights(s.Process); err != nil {
+	if err := setRights(s.Process, without); err != nil {
 		return fail(err)
 	}
-	return process.ExecError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
+	return process.ExecError(exe, s.Process.Args[0], inherit.Exec(exe, s.Process.Args, s.Process.Env))
 }
 
 // ask reports the progress of this process to the creator and waits for permission to
@@ -154,23 +155,6 @@ func (q *initRequest) setUp(sync *os.File) error {
 		}
 	}
 	return q.build()
-}
-
-// closeOthers marks descriptors that the program must not inherit as close-on-exec.
-func (q *initRequest) closeOthers() error {
-	if q.Keep < 0 {
-		return nil
-	}
-	d, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return fmt.Errorf("listing open files: %w", err)
-	}
-	for _, e := range d {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= 3+q.Keep {
-			unix.CloseOnExec(fd) // the listing's own descriptor is closed already
-		}
-	}
-	return nil
 }
 
 // enter creates the missing namespaces and sets the host name.

@@ -11,6 +11,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime"
 	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
@@ -47,7 +48,7 @@ func assemble(s *specs.Spec) (*newRoot, error) {
 		return nil, fmt.Errorf("opening the new root: %w", err)
 	}
 	if s.Root.Readonly {
-		if err := rootfs.RemountReadOnly(r.FD); err != nil {
+		if err := rootfs.ReadOnly(r.FD); err != nil {
 			return nil, fmt.Errorf("making the root read-only: %w", err)
 		}
 	}
@@ -74,48 +75,12 @@ func (r *newRoot) seal() error {
 	return r.Root.Seal()
 }
 
-// mountFlags maps options of mount(8) to flags of mount(2). clearedFlags holds the options
-// that clear them.
-var mountFlags = map[string]uintptr{
-	"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "sync": unix.MS_SYNCHRONOUS,
-	"dirsync": unix.MS_DIRSYNC, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
-	"strictatime": unix.MS_STRICTATIME, "mand": unix.MS_MANDLOCK,
-}
-
-var clearedFlags = map[string]uintptr{
-	"rw": unix.MS_RDONLY, "suid": unix.MS_NOSUID, "dev": unix.MS_NODEV, "exec": unix.MS_NOEXEC, "async": unix.MS_SYNCHRONOUS,
-	"atime": unix.MS_NOATIME, "diratime": unix.MS_NODIRATIME, "norelatime": unix.MS_RELATIME, "nostrictatime": unix.MS_STRICTATIME, "nomand": unix.MS_MANDLOCK,
-}
-
-var propagations = map[string]uintptr{
-	"private": unix.MS_PRIVATE, "rprivate": unix.MS_PRIVATE | unix.MS_REC, "slave": unix.MS_SLAVE, "rslave": unix.MS_SLAVE | unix.MS_REC,
-	"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC, "unbindable": unix.MS_UNBINDABLE, "runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
-}
-
-// engineOptions are options for engines or labels, and options that state a default. The kernel
-// does not know them.
-var engineOptions = []string{"bind", "rbind", "defaults", "z", "Z", "U", "tmpcopyup", "notmpcopyup", "nocopy", "copy", "rro", "rrw", "rnosuid", "rnodev", "rnoexec"}
-
-// mountOptions splits the options of a mount into flags, propagation and data.
-func mountOptions(opts []string) (flags, propagation uintptr, data []string) {
-	for _, o := range opts {
-		switch {
-		case mountFlags[o] != 0:
-			flags |= mountFlags[o]
-		case clearedFlags[o] != 0:
-			flags &^= clearedFlags[o]
-		case propagations[o] != 0:
-			propagation = propagations[o]
-		case !slices.Contains(engineOptions, o):
-			data = append(data, o)
-		}
-	}
-	return flags, propagation, data
-}
-
 // ociMount performs one mount. from is the open source of a bind.
 func (r *newRoot) ociMount(m specs.Mount, from int) error {
-	flags, propagation, data := mountOptions(m.Options)
+	o, err := rootfs.ParseOptions(m)
+	if err != nil {
+		return err
+	}
 	wantDir := true
 	if from >= 0 {
 		defer unix.Close(from)
@@ -130,20 +95,19 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 		return err
 	}
 	defer unix.Close(to)
-	if m.Type == "bind" {
+	switch {
+	case m.Type == "sysfs" && r.hasOwnNetwork():
+		err = r.MountSysfs(m.Destination, to, o.Flags)
+	case m.Type == "bind":
 		rec := uintptr(0)
-		if slices.Contains(m.Options, "rbind") {
+		if o.Recursive {
 			rec = unix.MS_REC
 		}
 		err = rootfs.BindSource(m, from, to, rec)
-	} else {
-		err = mountType(m, to, flags, data)
+	default:
+		err = mountType(m, to, o)
 	}
-	// A new mount has the flags already, unless mountType bound the host's file system instead.
-	if m.Type != "bind" && hostMounts[m.Type] == "" {
-		flags = 0
-	}
-	if err != nil || flags|propagation == 0 {
+	if err != nil || !(o.Changes() || o.CopyUp) {
 		return err
 	}
 	// The fd "to" refers to the covered directory: look up the mount that covers it.
@@ -152,15 +116,17 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 		return err
 	}
 	defer unix.Close(top)
-	if flags != 0 {
-		if err := rootfs.Remount(top, flags); err != nil {
+	if o.CopyUp {
+		if err := runtime.CopyUp(to, top, o); err != nil {
 			return err
 		}
 	}
-	if propagation != 0 {
-		return unix.Mount("", rawfile.Path(top), "", propagation, "")
-	}
-	return nil
+	return o.Apply(top)
+}
+
+// hasOwnNetwork reports whether the container has a new network namespace.
+func (r *newRoot) hasOwnNetwork() bool {
+	return slices.ContainsFunc(r.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace && n.Path == "" })
 }
 
 // hostMounts maps types of kernel file systems to the host's mounts that replace them if a
@@ -170,14 +136,17 @@ var hostMounts = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "
 
 // mountType mounts a file system other than a bind. For control groups, and if the kernel
 // refuses a type in hostMounts, it binds the host's mount.
-func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
-	err := errors.ErrUnsupported
+func mountType(m specs.Mount, to int, o *rootfs.Options) error {
+	err, flags, data := errors.ErrUnsupported, o.Flags, o.Data
 	if m.Type != "cgroup" && m.Type != "cgroup2" {
 		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(data, ","))
 	}
 	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(data, isOwner) {
 		// The mount may name an ID that is not mapped, such as gid=5 of devpts.
 		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
+	}
+	if errors.Is(err, unix.EINVAL) && len(data) > 0 {
+		err = fmt.Errorf("%w: one of the options %s is unknown", err, strings.Join(data, ","))
 	}
 	host := hostMounts[m.Type]
 	if err == nil || host == "" {
@@ -306,7 +275,7 @@ func (r *newRoot) protect(p string) error {
 		return err
 	}
 	defer unix.Close(top)
-	return rootfs.RemountReadOnly(top)
+	return rootfs.ReadOnly(top)
 }
 
 // ignoreMissing returns nil instead of errors that report a missing or inaccessible path.

@@ -42,6 +42,8 @@ func TestParseConfig(t *testing.T) {
 		{"a bind without a source", with(`"mounts":[{"destination":"/x","options":["rbind"]}]`), "has no source"},
 		{"a mount without a type", with(`"mounts":[{"destination":"/x","source":"y"}]`), "has no type"},
 		{"a mount with mapped ids", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["idmap"]}]`), "not permitted"},
+		{"a mount with an unknown option", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["rbind","norm"]}]`), `mounts[0] at "/x": unknown option "norm"`},
+		{"a bind with an option of file systems", with(`"mounts":[{"destination":"/x","type":"bind","source":"/","options":["bind","sync"]}]`), `option "sync" belongs to a file system`},
 		{"a namespace twice", with(`"linux":{"namespaces":[{"type":"pid"},{"type":"pid"}]}`), `"pid" twice`},
 		{"an unknown namespace", with(`"linux":{"namespaces":[{"type":"moon"}]}`), `not support "moon" namespaces`},
 		{"a user namespace to join", with(`"linux":{"namespaces":[{"type":"user","path":"/proc/1/ns/user"}]}`), "does not join"},
@@ -114,13 +116,6 @@ func TestPlan(t *testing.T) {
 	s.Hostname = "x"
 	if _, err := newPlan(s); err == nil || !strings.Contains(err.Error(), "uts namespace") {
 		t.Errorf("a host name in the host's own uts namespace: %v", err)
-	}
-}
-
-func TestOCIOptions(t *testing.T) {
-	flags, propagation, data := mountOptions([]string{"rbind", "ro", "nosuid", "noexec", "exec", "rslave", "mode=755", "size=64k", "z", "tmpcopyup"})
-	if flags != unix.MS_RDONLY|unix.MS_NOSUID || propagation != unix.MS_SLAVE|unix.MS_REC || strings.Join(data, ",") != "mode=755,size=64k" {
-		t.Errorf("flags %#x, propagation %#x, data %q", flags, propagation, data)
 	}
 }
 

@@ -34,10 +34,16 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
+// DefaultPath is the PATH of execvp(3) for a program without one.
+const DefaultPath = "/bin:/usr/bin"
+
 // LookPath finds the program as execvp(3) does, with the run's own PATH.
 func LookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
+	}
+	if path == "" {
+		path = DefaultPath
 	}
 	var denied error
 	for _, dir := range strings.Split(path, ":") {

@@ -2,8 +2,6 @@ package rootfs
 
 import (
 	"fmt"
-	"os"
-	goruntime "runtime"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -100,31 +98,3 @@ func kernelMounts(info string) (dirs []string, err error) {
 // EscapeCapabilities lists the capabilities with which a program that is root inside could
 // return to a lowest root.
 var EscapeCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
-
-// DropEscapeCapabilities drops EscapeCapabilities for programs that this thread executes.
-func DropEscapeCapabilities() error { return DropCapabilities(EscapeCapabilities...) }
-
-// DropCapabilities drops capabilities with numbers below 32 for programs that this thread
-// executes; the thread keeps them. Programs that are not root inside lose all capabilities
-// on exec anyway.
-func DropCapabilities(capabilities ...uintptr) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	goruntime.LockOSThread()
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var d [2]unix.CapUserData
-	if err := unix.Capget(&h, &d[0]); err != nil {
-		return fmt.Errorf("reading capabilities: %w", err)
-	}
-	for _, c := range capabilities {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-			return fmt.Errorf("dropping capability %d: %w", c, err)
-		}
-		d[0].Inheritable &^= 1 << c
-	}
-	if err := unix.Capset(&h, &d[0]); err != nil {
-		return fmt.Errorf("dropping inheritable capabilities: %w", err)
-	}
-	return nil
-}

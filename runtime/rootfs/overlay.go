@@ -68,16 +68,17 @@ func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) err
 	return unix.Mount("overlay", rawfile.Path(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
-// holdsMounts reports whether anything is mounted below the directory fd, which an overlay
-// would hide. It also returns true if it cannot find out.
+// holdsMounts is hasMountsBelow for an open directory, whose mounts an overlay would hide.
 func holdsMounts(fd int) bool {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlink(rawfile.Path(fd), buf)
-	if err != nil || n == len(buf) {
-		return true
-	}
+	return err != nil || n == len(buf) || hasMountsBelow(string(buf[:n]))
+}
+
+// hasMountsBelow reports whether anything is mounted below the directory dir, a physical path. It also
+// returns true if it cannot find out.
+func hasMountsBelow(dir string) bool {
 	// mountinfo escapes blanks and other characters as octal (proc(5)).
-	dir := string(buf[:n])
 	if strings.ContainsAny(dir, " \t\n\\") {
 		return true
 	}

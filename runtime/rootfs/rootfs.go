@@ -65,10 +65,11 @@ func (r *Root) Plan(ms []specs.Mount, fds []int) error {
 	return r.coverRoot()
 }
 
-// Seal makes the directories that were replaced to hold mount points read-only.
+// Seal makes the directories that were replaced to hold mount points read-only. The mounts in them
+// have their own options.
 func (r *Root) Seal() error {
 	for _, fd := range r.rebuilt {
-		if err := RemountReadOnly(fd); err != nil {
+		if err := setAttr(fd, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}, false); err != nil {
 			return fmt.Errorf("making a directory of mount points read-only: %w", err)
 		}
 	}
@@ -129,22 +130,53 @@ func Bind(from, to int, rec uintptr) error {
 	return err
 }
 
-// RemountReadOnly makes the mount of fd read-only.
-func RemountReadOnly(fd int) error { return Remount(fd, unix.MS_RDONLY) }
-
-// Remount adds flags to the mount of fd. Its current flags must be kept: in a user namespace
-// they are locked (mount_namespaces(7)).
-func Remount(fd int, flags uintptr) error {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
+// MountSysfs mounts a sysfs at the open mount point to, whose path is dst. It shows the network
+// devices of this process's network namespace. In a container whose /sys is partly covered the
+// kernel refuses it (mount_too_revealing). The host's /sys then appears, with the directories of
+// network devices empty.
+func (r *Root) MountSysfs(dst string, to int, flags uintptr) error {
+	err := unix.Mount("sysfs", rawfile.Path(to), "sysfs", flags, "")
+	if errors.Is(err, unix.EPERM) { // a host's that is read-only must stay so
+		err = unix.Mount("sysfs", rawfile.Path(to), "sysfs", flags|unix.MS_RDONLY, "")
+	}
+	if !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // as ST_…
-	flags |= unix.MS_BIND | unix.MS_REMOUNT | uintptr(st.Flags)&kept
-	if st.Flags&unix.ST_RELATIME != 0 {
-		flags |= unix.MS_RELATIME
+	from, err := unix.Open("/sys", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
-	return unix.Mount("", rawfile.Path(fd), "", flags, "")
+	defer unix.Close(from)
+	if err := Bind(from, to, unix.MS_REC); err != nil {
+		return err
+	}
+	for _, dir := range hostNetwork(rawfile.Path(from)) {
+		fd, err := r.Lookup(path.Join(dst, dir))
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err == nil {
+			err = unix.Mount("tmpfs", rawfile.Path(fd), "tmpfs", flags|unix.MS_RDONLY, "size=4k")
+			unix.Close(fd)
+		}
+		if err != nil {
+			return fmt.Errorf("hiding the host's network devices in %q: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// hostNetwork returns the directories of the sysfs at sys that hold network devices, relative to sys.
+func hostNetwork(sys string) []string {
+	dirs := []string{"class/net"}
+	links, _ := os.ReadDir(sys + "/class/net")
+	for _, l := range links {
+		target, err := os.Readlink(sys + "/class/net/" + l.Name())
+		if dir := path.Join("class/net", target, ".."); err == nil && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // Pivot makes r the root directory and drops the old one.
@@ -474,6 +506,17 @@ func populate(entries []os.DirEntry, hidden []string, from, to int) error {
 		}
 	}
 	return nil
+}
+
+// Visible reports whether path shows the host's file of the same path: the last mount that covers it
+// binds the file, or a directory above it, at its own path.
+func Visible(ms []specs.Mount, path string) bool {
+	for _, m := range slices.Backward(ms) {
+		if Inside(path, m.Destination) {
+			return m.Type == "bind" && m.Source == m.Destination
+		}
+	}
+	return false
 }
 
 // Inside reports whether path is dir or below it; both are clean.

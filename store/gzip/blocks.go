@@ -12,16 +12,14 @@ import (
 // this package and the zstd layers of package store use it.
 type BlockFormat struct {
 	Size int // size of a block in bytes
-	Keep int // bytes of the preceding block that pack can refer back to
 
 	free sync.Pool // of *Block
 }
 
-// A Block is a piece of a stream. The pack function appends the compressed form of In[From:]
-// to Out[:0]; In[:From] is the end of the preceding block.
+// A Block is a piece of a stream. The pack function appends the compressed form of In to
+// Out[:0].
 type Block struct {
 	In    []byte
-	From  int
 	Out   []byte
 	State any // state that pack reuses with this memory
 
@@ -52,7 +50,7 @@ func (f *BlockFormat) NewWriter(w io.Writer, pack func(*Block)) *BlockWriter {
 		if !ok {
 			b = &Block{}
 		}
-		b.In, b.From = b.In[:0], 0
+		b.In = b.In[:0]
 		z.free <- b
 	}
 	z.cur = <-z.free
@@ -84,22 +82,21 @@ func (w *BlockWriter) err() error {
 
 // Write compresses p. It returns the error of an earlier write to the underlying writer.
 func (w *BlockWriter) Write(p []byte) (n int, err error) {
-	size, keep := w.format.Size, w.format.Keep
+	size := w.format.Size
 	for len(p) > 0 {
 		if err := w.err(); err != nil {
 			return n, err
 		}
 		b := w.cur
-		if cap(b.In) < b.From+size { // allocated late: a small stream needs only one block
-			b.In = append(make([]byte, 0, keep+size), b.In...)
+		if cap(b.In) < size { // allocated late: a small stream needs only one block
+			b.In = make([]byte, 0, size)
 		}
-		m := copy(b.In[len(b.In):b.From+size], p)
+		m := copy(b.In[len(b.In):size], p)
 		b.In = b.In[:len(b.In)+m]
-		if n, p = n+m, p[m:]; len(b.In) == b.From+size {
+		if n, p = n+m, p[m:]; len(b.In) == size {
 			w.send()
 			w.cur = <-w.free
-			w.cur.In = append(w.cur.In[:0], b.In[len(b.In)-keep:]...)
-			w.cur.From = keep
+			w.cur.In = w.cur.In[:0]
 		}
 	}
 	return n, nil

@@ -9,19 +9,15 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestWriter copies streams block by block. It checks that every block includes the end of
-// the previous one and that the output has the order of the input.
+// TestWriter copies streams block by block. It checks that the output has the order of the input.
 func TestWriter(t *testing.T) {
-	f := BlockFormat{Size: 1000, Keep: 70}
+	f := BlockFormat{Size: 1000}
 	data := make([]byte, 10_500)
 	rand.New(rand.NewSource(1)).Read(data)
 	for _, size := range []int{0, 1, 999, 1000, 1001, len(data), 3} { // the later ones reuse memory
 		var out bytes.Buffer
 		w := f.NewWriter(&out, func(b *Block) {
-			if b.From > 0 && !bytes.Contains(data, b.In) {
-				t.Errorf("a block of %d bytes does not follow the bytes before it", len(b.In)-b.From)
-			}
-			b.Out = append(b.Out[:0], b.In[b.From:]...)
+			b.Out = append(b.Out[:0], b.In...)
 		})
 		for rest := data[:size]; len(rest) > 0; {
 			n, err := w.Write(rest[:min(len(rest), 333)])

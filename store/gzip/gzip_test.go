@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	stdgzip "compress/gzip"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -489,6 +490,24 @@ func BenchmarkGunzip(b *testing.B) {
 				b.SetBytes(n)
 			}
 		})
+	}
+}
+
+// TestWriterFile checks that the Writer's output stays the same. If another version of klauspost's
+// encoder changes it, change the digest here, and raise the versions of the keys of cached layers:
+// keyVersion in build, and layerFormat in conda and conda/pip.
+func TestWriterFile(t *testing.T) {
+	r := rand.New(rand.NewSource(6))
+	sum := sha256.New()
+	for _, kind := range sampleKinds {
+		z, err := NewWriter(sum)
+		testenv.Check(t, err)
+		_, err = z.Write(sample(r, kind, format.Size+100_000))
+		testenv.Check(t, err)
+		testenv.Check(t, z.Close())
+	}
+	if got, want := fmt.Sprintf("%x", sum.Sum(nil)), "18d19300858e862f1dff19eefe2ab8d949b84a1b4d0d6d677a3a62dddf5d9427"; got != want {
+		t.Errorf("the digest of the files is %s; want %s", got, want)
 	}
 }
 

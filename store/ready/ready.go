@@ -1,7 +1,8 @@
 // Package ready implements the part of a store's layout that starting a container needs: the
 // files that lead from an image's name to its tree. Package store implements the rest.
 // Package ready rejects all input that it does not fully understand; package store then
-// handles it. Functions other than [Default] are used by cmd/start/bare and do not allocate.
+// handles it. Functions other than [Default] and [InTree] are used by cmd/start/bare and do not
+// allocate.
 package ready
 
 import (
@@ -35,6 +36,24 @@ func Default() (string, error) {
 	return filepath.Join(home, ".local/share/hpcc"), nil
 }
 
+// InTree reports whether a path leads into a tree of a store. All runs of the image share it, so
+// that no run may change it.
+func InTree(path string) bool {
+	dir, err := filepath.Abs(path)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
+		if filepath.Base(dir) != "trees" {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, "../blobs/sha256")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // IsImageFile reports whether the name of a file is that of an image: of a SquashFS or SIF file.
 func IsImageFile(name string) bool {
 	for _, end := range [...]string{".sqfs", ".squashfs", ".sfs", ".sqsh", ".sif"} {
@@ -51,6 +70,18 @@ func DigestLike(name string) bool {
 	return len(name) >= 12 && consistsOf(name, "0123456789abcdef")
 }
 
+// Digest returns the hexadecimal digest in a name of the form NAME@sha256:HEX or sha256:HEX, if it
+// is complete.
+func Digest(name string) (hex string, ok bool) {
+	_, hex, found := strings.Cut(name, "@sha256:")
+	if !found {
+		hex, found = strings.CutPrefix(name, "sha256:")
+	}
+	return hex, found && isDigest(hex)
+}
+
+func isDigest(hex string) bool { return len(hex) == 64 && consistsOf(hex, "0123456789abcdef") }
+
 // Manifest returns the hexadecimal digest of the manifest in a file of refs, if the file has
 // the format that package store writes.
 func Manifest(ref string) (string, bool) {
@@ -60,8 +91,7 @@ func Manifest(ref string) (string, bool) {
 	hex, rest, found := strings.Cut(rest, `"`)
 	isImage := kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json"
 	validSize := size != "" && consistsOf(size, "0123456789")
-	validDigest := len(hex) == 64 && consistsOf(hex, "0123456789abcdef")
-	return hex, ok && found && strings.HasSuffix(rest, "}\n") && isImage && validSize && validDigest
+	return hex, ok && found && strings.HasSuffix(rest, "}\n") && isImage && validSize && isDigest(hex)
 }
 
 // Canonical returns the spelling under which the store keeps an image, like store.Canonical.

@@ -203,9 +203,12 @@ for l in json.load(open(blob(index["manifests"][0])))["layers"]:
     print(f"tar -I {program} --exclude=./dev/* -xf {blob(l)} -C {to}")' "$@"
 }
 
-# newUmoci builds the umoci of go.mod, because Debian's version may not support zstd.
+# newUmoci builds the version of umoci in go.mod, because Debian's version may not support zstd.
 newUmoci() {
-  (cd "$here/../.." && go build -o "$work/umoci" github.com/opencontainers/umoci/cmd/umoci) >"$work/try" 2>&1 ||
+  local version
+  version=$(cd "$here/../.." && go list -m -f '{{.Version}}' github.com/opencontainers/umoci) && mkdir -p "$work/module" &&
+    (cd "$work/module" && rm -f go.mod && go mod init umoci && go get github.com/opencontainers/umoci/cmd/umoci@"$version" &&
+      go build -o "$work/umoci" github.com/opencontainers/umoci/cmd/umoci) >"$work/try" 2>&1 ||
     { skip "umoci: $(tail -n 1 "$work/try" | cut -c1-200)"; return 1; }
 }
 

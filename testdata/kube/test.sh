@@ -30,4 +30,4 @@ eval "$exports"
 api=("KUBE_BASE=$base-api" "HPCC_KUBE=${HPCC_KUBE:-/var/tmp/hpcc-kube}")
 trap '"${as_user[@]}" "${api[@]}" testdata/kube/down.sh api; [ -z "${started:-}" ] || "${as_root[@]}" "${settings[@]}" testdata/kube/down.sh node' EXIT
 "${as_user[@]}" "${api[@]}" testdata/kube/up.sh api >/dev/null
-"${as_user[@]}" CI=true HPCC_TEST_KUBE_API="$base-api" go test -count=1 -timeout 30m ./job/dispatch ./cmd/hpcc -run 'TestManifests|TestWorkflows|TestScripts/kube(api)?_' -skip 'TestScripts/kube_(several|report)' # they need a Slurm, too
+"${as_user[@]}" CI=true HPCC_TEST_KUBE_API="$base-api" go test -count=1 -timeout 30m ./job/dispatch ./job/translate ./cmd/hpcc -run 'TestManifests|TestWorkflows|TestScripts/kube(api)?_|TestEffects/pod' -skip 'TestScripts/kube_(several|report)' # they need a Slurm, too

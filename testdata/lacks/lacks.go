@@ -3,8 +3,8 @@
 //	lacks xattr,notify,ptrace hpcc build .
 //
 // xattr: no file system has extended attributes (NFS before 4.2, tmpfs before
-// Linux 6.6). notify: there is no seccomp user notification, openat2(2) or
-// clone3(2), as on Linux 4.18. ptrace: ptrace(2) is forbidden. It needs no privileges.
+// Linux 6.6). notify: the kernel lacks seccomp user notification, openat2(2),
+// mount_setattr(2) or clone3(2), as on Linux 4.18. ptrace: ptrace(2) is forbidden. It needs no privileges.
 package main
 
 import (
@@ -26,7 +26,7 @@ var (
 )
 
 // Numbers of system calls that are the same everywhere.
-var newer = []uint32{435 /* clone3 */, 437 /* openat2 */, 463, 464, 465, 466 /* setxattrat and the like */}
+var newer = []uint32{435 /* clone3 */, 437 /* openat2 */, 442 /* mount_setattr */, 463, 464, 465, 466 /* setxattrat and the like */}
 
 func upTo(first uint32, n int) (all []uint32) {
 	for i := range n {

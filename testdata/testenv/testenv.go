@@ -1,5 +1,5 @@
 // Package testenv makes the tests of hpcc independent of the caller's umask, environment,
-// home directory and ignored signals, and of the optional programs of the machine.
+// home directory and ignored signals, and of the schedulers and optional programs of the machine.
 package testenv
 
 import (
@@ -31,7 +31,6 @@ var kept = []string{
 	"PATH", "USER", "LOGNAME", "CI",
 	"TMPDIR", "CC", "CXX",
 	"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", // the go command
-	"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "LSF_ENVDIR", // the clusters of testdata
 	"npm_config_registry",
 }
 
@@ -43,10 +42,10 @@ type Tests interface{ Run() int }
 // Run prepares the process, runs the tests of a package and exits with their
 // status. TestMain calls it.
 //
-// Run sets the umask to 022, gives the tests a temporary HOME and only the
-// variables of the caller that they need, and lets the programs that they start
-// receive the signals that the caller ignores (nohup ignores SIGHUP). A copy of the
-// test binary that a test starts keeps what that test gave it.
+// Run sets the umask to 022, gives the tests a temporary HOME, a PATH without schedulers
+// (see [Scheduler]) and only the variables of the caller that they need, and lets the
+// programs that they start receive the signals that the caller ignores (nohup ignores
+// SIGHUP). A copy of the test binary that a test starts keeps what that test gave it.
 func Run(m Tests) {
 	if os.Getenv(preparedMark) != "" {
 		os.Exit(m.Run())
@@ -61,12 +60,16 @@ func Run(m Tests) {
 	}
 	status := m.Run()
 	_ = os.RemoveAll(home)
+	removeLinks()
 	os.Exit(status)
 }
 
 func prepare(home string) error {
 	syscall.Umask(0o022)
 	receiveIgnoredSignals()
+	if err := hideSchedulers(); err != nil {
+		return err
+	}
 	settings, err := goSettings()
 	if err != nil {
 		return err
@@ -77,6 +80,7 @@ func prepare(home string) error {
 		}
 	}
 	settings["HOME"] = home
+	settings["HPCC_SITE"] = filepath.Join(home, "site.toml") // instead of the machine's
 	settings["LC_ALL"] = "C.UTF-8"
 	settings[preparedMark] = "1"
 	for name, value := range settings {

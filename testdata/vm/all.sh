@@ -1,7 +1,7 @@
 #!/bin/bash
 # testdata/vm/all.sh USER DIR - runs core.sh on this host as USER, without the system calls after Linux 4.18, and in emulated
-# machines with other kernels, architectures, root file systems and stores, two at a time. The layer with owners must have the
-# same digest everywhere. DIR is a checkout that USER can read. It contains bin/hpcc, dist/hpcc-linux-ARCH for ppc64le and arm64,
+# machines with other kernels, architectures, clocks, root file systems and stores, two at a time. The layer with owners must
+# have the same digest everywhere. DIR is a checkout that USER can read. It contains bin/hpcc, dist/hpcc-linux-ARCH for ppc64le and arm64,
 # dist/escape-ARCH (testdata/vm/escape) for these and amd64, and dist/linux418. Run it as root; machine.sh and nfs.sh list their
 # requirements.
 set -euo pipefail

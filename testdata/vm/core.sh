@@ -56,7 +56,7 @@ RUN mkdir -p /old/deep && echo old >/old/deep/f
 RUN echo hi >/a && chown 5:6 /a && chmod 4750 /a && mkdir /d && echo x >/d/x && chown -R 7:8 /d && mkfifo /d/pipe && \
     ln -s a /link && rm -r /old && mkdir /old && echo new >/old/f && mv /d /e
 D
-  SOURCE_DATE_EPOCH=0 hpcc build --progress plain -t owners c
+  hpcc build --reproducible --progress plain -t owners c
 }
 
 # digests prints the digest of the image, and that of the contents of its last layer, which is the same on all

@@ -5,7 +5,7 @@
 #   --root initramfs   stay on the initramfs, as diskless nodes do; else the root is a tmpfs above it
 #   --store tmpfs      keep home and store on a tmpfs; else on ext4
 #   OWNERS             see core.sh
-# Run it as root, because apt's files belong to root. Needs qemu-system-x86, -ppc or -arm with ipxe-qemu, kmod, cpio, e2fsprogs.
+# Its clock is years ahead. Run it as root, because apt's files belong to root. Needs qemu-system-x86, -ppc or -arm with ipxe-qemu, kmod, cpio, e2fsprogs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=kernel.sh
@@ -86,7 +86,7 @@ arm64) machine=(qemu-system-aarch64 -M virt -cpu cortex-a72) console=ttyAMA0 ;;
 ppc64el) machine=(qemu-system-ppc64 -M 'pseries,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,cap-ccf-assist=off' -cpu power9) console=hvc0 ;;
 *) echo "$0: no machine for $arch" >&2; exit 2 ;;
 esac
-timeout "${HPCC_VM_TIMEOUT:-600}" "${machine[@]}" -m 2G -smp 1 -no-reboot -display none -nodefaults -serial stdio \
+timeout "${HPCC_VM_TIMEOUT:-600}" "${machine[@]}" -m 2G -smp 1 -rtc base=2031-05-06T07:08:09 -no-reboot -display none -nodefaults -serial stdio \
   -kernel "$(echo "$kernel_root"/boot/vmlinu?-"$kernel_version")" -initrd "$work/initrd" -append "console=$console quiet loglevel=1 panic=-1 no_timer_check" \
   -drive "file=$work/disk,format=raw,if=none,id=disk,cache=unsafe" -device virtio-blk-pci,drive=disk </dev/null | tr -d '\r' | tee "$work/console"
 status=$(sed -n 's/^status \([0-9]*\)$/\1/p' "$work/console")

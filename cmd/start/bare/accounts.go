@@ -20,7 +20,7 @@ func (r *run) planAccounts() bool {
 	}
 	u, g := r.decimal(r.uid), r.decimal(r.gid)
 	home := r.vars.value("HOME")
-	if find(passwd, u, 2) == "" {
+	if find(passwd, u, 2) == "" && r.mountOver("/etc/passwd") == nil {
 		name, gecos := "user", ""
 		if r.user != "" {
 			name = r.user
@@ -39,7 +39,7 @@ func (r *run) planAccounts() bool {
 		}
 		r.passwd = r.withLine(passwd, name, ":x:", u, ":", g, ":", gecos, ":", home, ":/bin/sh")
 	}
-	if find(group, g, 2) == "" {
+	if find(group, g, 2) == "" && r.mountOver("/etc/group") == nil {
 		name := "group"
 		if host, e := r.readFile("/etc/group\x00", maxPasswd); e != 0 {
 			return false

@@ -17,7 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime"
+	"hpcc/runtime/inherit"
+	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
 )
 
@@ -92,11 +93,18 @@ var _ = begin // called by start_*.s
 // begin executes the run whose argv and environment the kernel put at sp. It returns only if the
 // Go program has to continue.
 func begin(sp unsafe.Pointer) int {
-	r := &static
+	state := static.begin(sp)
+	if state != declined {
+		inherit.NoteSignals() // else runtime does
+	}
+	return state
+}
+
+func (r *run) begin(sp unsafe.Pointer) int {
 	if !r.read(sp) {
 		return declined
 	}
-	runtime.NoteStreams()
+	inherit.NoteStreams()
 	if !r.unwrap() || !r.isRun() {
 		return declined
 	}
@@ -177,7 +185,11 @@ func (r *run) execute() {
 		r.exec(program)
 		return
 	}
-	for rest := r.vars.value("PATH"); rest != ""; {
+	rest := r.vars.value("PATH")
+	if rest == "" {
+		rest = process.DefaultPath
+	}
+	for rest != "" {
 		var dir string
 		dir, rest = cut(rest, ':')
 		if dir == "" {

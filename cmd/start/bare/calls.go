@@ -99,6 +99,13 @@ func mountAt(source, target, fstype zstring, flags uintptr, data zstring) bool {
 	return e == 0
 }
 
+// setAttr changes the attributes of the mount of fd (mount_setattr(2)). flags may be
+// unix.AT_RECURSIVE.
+func setAttr(fd int, attr *unix.MountAttr, flags uintptr) bool {
+	_, e := call(unix.SYS_MOUNT_SETATTR, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH|flags, uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr))
+	return e == 0
+}
+
 func unmount(target zstring) bool {
 	_, e := call(unix.SYS_UMOUNT2, target.at(), unix.MNT_DETACH, 0, 0, 0)
 	return e == 0

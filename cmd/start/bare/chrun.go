@@ -20,7 +20,7 @@ func (r *run) isChRun() bool {
 func (r *run) readChRun() bool {
 	s := &r.line
 	for _, flag := range [...]int{chRun, noConfig} {
-		s.used[flag] = 1
+		s.used[flag] = true
 	}
 	for _, word := range r.argv[1:r.argc] {
 		option := word.text()
@@ -39,7 +39,7 @@ func (r *run) readChRun() bool {
 	if !ok || len(rest) < 3 || rest[0] == "\x00" || rest[1] != "--\x00" {
 		return false
 	}
-	s.used[noHome] = 1
+	s.used[noHome] = true
 	r.image, r.first = rest[0], r.argc-len(rest)+2
 	_, plain := ready.Canonical(r.image.text())
 	return plain || hasPrefix(r.image.text(), "/") || hasPrefix(r.image.text(), "./") || hasPrefix(r.image.text(), "../")

@@ -2,7 +2,7 @@ package bare
 
 import "golang.org/x/sys/unix"
 
-// A change of the environment is one --set-env, --set-env0 or --unset-env (package envfile).
+// A change of the environment is one --env, --set-env, --set-env0 or --unset-env (package envfile).
 type change struct {
 	flag    int
 	literal bool // text is NAME=VALUE, or a pattern; otherwise the content of a file
@@ -33,19 +33,23 @@ func (r *run) changeEnv(s *settings, expand bool) bool {
 		case c.flag == unsetEnv:
 			r.vars.keep(c.text, false)
 		case c.literal:
-			if !r.assign(c.text, expand) {
+			if !r.assign(c, c.text, expand) {
 				return false
 			}
-		case !r.assignAll(c.text, c.flag == setEnv0, expand):
+		case !r.assignAll(c, expand):
 			return false
 		}
 	}
 	return true
 }
 
+// isExact reports whether values are used unchanged.
+func (c *change) isExact() bool { return c.flag == env || c.flag == env0 }
+
 // assignAll makes the assignments of a file that consists of lines, or of records that end with a
 // zero byte.
-func (r *run) assignAll(file string, nul, expand bool) bool {
+func (r *run) assignAll(c *change, expand bool) bool {
+	file, nul := c.text, c.flag != setEnv
 	end, extra := byte('\n'), byte('\r')
 	if nul {
 		end, extra = 0, '\n'
@@ -59,26 +63,26 @@ func (r *run) assignAll(file string, nul, expand bool) bool {
 		if line == "" || (!nul && line[0] == '#') {
 			continue
 		}
-		if !r.assign(line, expand) {
+		if !r.assign(c, line, expand) {
 			return false
 		}
 	}
 	return true
 }
 
-// assign sets NAME=VALUE.
-func (r *run) assign(assignment string, expand bool) bool {
+// assign sets NAME=VALUE for a change.
+func (r *run) assign(c *change, assignment string, expand bool) bool {
 	name, value := cut(assignment, '=')
 	if name == "" || len(name) == len(assignment) || contains(assignment, 0) {
 		return false
 	}
-	if n := len(value); n >= 2 && value[0] == '\'' && value[n-1] == '\'' {
+	if n := len(value); !c.isExact() && n >= 2 && value[0] == '\'' && value[n-1] == '\'' {
 		value = value[1 : n-1]
 	}
 	begin := r.used
 	r.put(name)
 	r.put("=")
-	if expand && contains(value, '$') {
+	if expand && !c.isExact() && contains(value, '$') {
 		r.putItems(value)
 	} else {
 		r.put(value)

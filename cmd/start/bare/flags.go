@@ -17,7 +17,9 @@ const (
 
 // The supported flags, as indices of flags.
 const (
-	setEnv = iota
+	env = iota
+	env0
+	setEnv
 	setEnv0
 	unsetEnv
 	envNoExpand
@@ -52,6 +54,7 @@ const (
 )
 
 var flags = [nflags]flag{
+	env: {"env", "e", always}, env0: {"env0", "", always},
 	setEnv: {"set-env", "", always}, setEnv0: {"set-env0", "", always}, unsetEnv: {"unset-env", "", always},
 	envNoExpand: {"env-no-expand", "", never}, gpu: {"gpu", "", never}, cleanEnv: {"clean-env", "", never},
 	cd: {"cd", "c", always}, bind: {"bind", "b", always}, writeFake: {"write-fake", "W", optional},
@@ -66,7 +69,7 @@ const defaultFake = "12%"
 // settings are the flags of one source: the command line or the run.conf files.
 type settings struct {
 	isFile   bool
-	used     [nflags]byte // 0, or the spelling: 1 for the long name, 2 for the letter
+	used     [nflags]bool
 	value    [nflags]string
 	binds    [maxBinds]string
 	nbinds   int
@@ -75,7 +78,7 @@ type settings struct {
 }
 
 // has reports whether a flag was given.
-func (s *settings) has(flag int) bool { return s.used[flag] != 0 }
+func (s *settings) has(flag int) bool { return s.used[flag] }
 
 // isRun reports whether argv is a command line of "hpcc run" with only supported flags, and
 // records them.
@@ -97,7 +100,7 @@ func (r *run) isRun() bool {
 		return r.readChRun() && !r.namesSquashFS()
 	}
 	rest, ok := r.parse(&r.line, r.argv[2:r.argc])
-	if !ok || len(rest) == 0 || rest[0] == "\x00" || (r.line.has(home) && r.line.has(noHome)) {
+	if !ok || len(rest) == 0 || rest[0] == "\x00" {
 		return false
 	}
 	r.image, rest = rest[0], rest[1:]
@@ -128,11 +131,11 @@ func (r *run) parse(s *settings, args []zstring) (rest []zstring, ok bool) {
 		if hasPrefix(spelling, "-") {
 			spelling = spelling[1:]
 		}
-		i, letter := lookUp(spelling)
-		if i < 0 || s.used[i] == 3-letter { // both spellings of one flag are an error
+		i := lookUp(spelling)
+		if i < 0 {
 			return nil, false
 		}
-		s.used[i] = letter
+		s.used[i] = true
 		switch flags[i].argument {
 		case never:
 			if joined {
@@ -166,18 +169,14 @@ func (r *run) parse(s *settings, args []zstring) (rest []zstring, ok bool) {
 	return args, true
 }
 
-// lookUp returns the index of a flag, and 1 for its long name or 2 for its letter. The index is -1
-// for an unsupported flag.
-func lookUp(spelling string) (i int, letter byte) {
+// lookUp returns the index of a flag, or -1 for an unsupported one.
+func lookUp(spelling string) int {
 	for i := range flags {
-		switch {
-		case spelling == flags[i].long:
-			return i, 1
-		case spelling == flags[i].short && spelling != "":
-			return i, 2
+		if spelling == flags[i].long || (spelling == flags[i].short && spelling != "") {
+			return i
 		}
 	}
-	return -1, 0
+	return -1
 }
 
 // set records one flag. It returns false if the flag or its value is not supported.
@@ -190,21 +189,10 @@ func (r *run) set(s *settings, flag int, value string) bool {
 		}
 		s.changes[s.nchanges] = change{flag: flag}
 		s.nchanges++
-	case setEnv, setEnv0, unsetEnv:
-		if value == "" || s.nchanges == len(s.changes) {
+	case env, env0, setEnv, setEnv0, unsetEnv:
+		c, ok := r.change(flag, value)
+		if !ok || value == "" || s.nchanges == len(s.changes) {
 			return false
-		}
-		c := change{flag: flag, text: value, literal: true}
-		if flag == unsetEnv {
-			if !simplePattern(value) {
-				return false
-			}
-		} else if !contains(value, '=') {
-			c.literal = false
-			var ok bool
-			if c.text, ok = r.readEnvFile(value); !ok {
-				return false
-			}
 		}
 		s.changes[s.nchanges] = c
 		s.nchanges++
@@ -214,6 +202,14 @@ func (r *run) set(s *settings, flag int, value string) bool {
 		}
 		s.binds[s.nbinds] = value
 		s.nbinds++
+		return value != ""
+	case cd:
+		return value != ""
+	case home, noHome:
+		if other := home + noHome - flag; s.has(other) {
+			s.used[other] = false // the last one counts
+			return s.isFile
+		}
 	case writeFake:
 		return isSize(value)
 	case entrypoint, noConfig, chRun:
@@ -222,6 +218,26 @@ func (r *run) set(s *settings, flag int, value string) bool {
 		return !s.isFile && value != ""
 	}
 	return true
+}
+
+// change returns the change of the environment that a flag makes.
+func (r *run) change(flag int, value string) (c change, ok bool) {
+	c = change{flag: flag, text: value, literal: true}
+	switch {
+	case flag == unsetEnv:
+		return c, simplePattern(value)
+	case contains(value, '=') && flag != env0:
+		return c, true
+	case flag == env: // the name of a variable of the caller
+		i := r.vars.find(value)
+		if i >= 0 {
+			c.text = r.vars.list[i].text()
+		}
+		return c, i >= 0
+	}
+	c.literal = false
+	c.text, ok = r.readEnvFile(value)
+	return c, ok
 }
 
 // isSize reports whether s is a size that package runtime accepts, with less than 10 digits.

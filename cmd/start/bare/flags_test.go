@@ -61,12 +61,13 @@ func TestIsRun(t *testing.T) {
 		{line: "hpcc run bb env --join=x", want: "bb env --join=x"},
 		{line: "hpcc run -- bb -- env", want: "bb env"},
 		{line: "hpcc run bb -- -- env", want: "bb -- env"},
-		{line: "hpcc run --cd / -b /a:/b --bind=/c bb env"}, // two spellings of --bind
+		{line: "hpcc run --cd / -b /a:/b --bind=/c bb env", want: "bb env"}, {line: "hpcc run --bind= bb env"}, {line: "hpcc run --cd= bb env"},
 		{line: "hpcc run -cd / --b /a:/b -b /c -W -t --home bb env", want: "bb env"},
 		{line: "hpcc run -W=1g -W=20% bb", want: "bb"},
 		{line: "hpcc run -W=0 bb"}, {line: "hpcc run -W=200% bb"}, {line: "hpcc run -W=1x bb"}, {line: "hpcc run -W= bb"}, {line: "hpcc run -W=99999999999 bb"},
 		{line: "hpcc run --set-env a.env --set-env=B=2 --set-env0 C=3 --unset-env D* bb env", want: "bb env"},
 		{line: "hpcc run --set-env bb -- env", want: "bb env"},
+		{line: "hpcc run -e A=1 -e HOME --env0 a.env bb env", want: "bb env"}, {line: "hpcc run -e NO_SUCH bb env"}, {line: "hpcc run -e= bb env"}, {line: "hpcc run -e A=1 --env B=2 bb env", want: "bb env"}, {line: "hpcc run --env0 A=1 bb env"},
 		{line: "hpcc run --set-env --cd / bb -- env"}, {line: "hpcc run --set-env= bb env"}, {line: "hpcc run --cd --set-env bb -- env"},
 		{line: "hpcc run --set-env nofile bb env"}, {line: "hpcc run --set-env fifo bb env"}, {line: "hpcc run --set-env . bb env"}, {line: "hpcc run --set-env large bb env"},
 		{line: "hpcc run --unset-env [a] bb env"}, {line: "hpcc run --unset-env !(a) bb env"},
@@ -134,11 +135,11 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// environment returns an environment after the changes of a file of --set-env. ok is false if the
-// file is declined.
-func environment(env []string, file string, nul, expand bool) (out []string, ok bool) {
+// environment returns an environment after the changes of a file of a flag: set-env, set-env0 or env0.
+// ok is false if the file is declined.
+func environment(vars []string, file string, flag int, expand bool) (out []string, ok bool) {
 	r := new(run)
-	if !r.read(stack([]string{"hpcc"}, env, [4]uintptr{})) || !r.assignAll(file, nul, expand) {
+	if !r.read(stack([]string{"hpcc"}, vars, [4]uintptr{})) || !r.assignAll(&change{flag: flag, text: file}, expand) {
 		return nil, false
 	}
 	for i := range r.vars.n {
@@ -148,11 +149,11 @@ func environment(env []string, file string, nul, expand bool) (out []string, ok 
 }
 
 // sameEnvironment compares assignAll with package envfile.
-func sameEnvironment(t *testing.T, file string, nul, expand bool) {
+func sameEnvironment(t *testing.T, file string, flag int, expand bool) {
 	t.Helper()
-	env := []string{"SET=foo", "EMPTY=", "PATH=/a:/b", "A=0"}
-	got, ok := environment(env, file, nul, expand)
-	changes, err := envfile.Read(strings.NewReader(file), "f", envfile.Options{NUL: nul})
+	vars := []string{"SET=foo", "EMPTY=", "PATH=/a:/b", "A=0"}
+	got, ok := environment(vars, file, flag, expand)
+	changes, err := envfile.Read(strings.NewReader(file), "f", envfile.Options{NUL: flag != setEnv, Exact: flag == env0})
 	if !ok {
 		if err == nil {
 			t.Errorf("%q is declined but valid", file)
@@ -163,7 +164,7 @@ func sameEnvironment(t *testing.T, file string, nul, expand bool) {
 		t.Errorf("%q: %q; package envfile: %v", file, got, err)
 		return
 	}
-	if want, err := envfile.Apply(env, changes, expand); err != nil || !slices.Equal(got, want) {
+	if want, err := envfile.Apply(vars, changes, expand); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q: %q; package envfile: %q, %v", file, got, want, err)
 	}
 }
@@ -175,12 +176,12 @@ var envFiles = []string{
 
 func TestEnvFile(t *testing.T) {
 	for _, file := range envFiles {
-		for _, nul := range []bool{false, true} {
-			sameEnvironment(t, file, nul, true)
-			sameEnvironment(t, file, nul, false)
+		for _, flag := range []int{setEnv, setEnv0, env0} {
+			sameEnvironment(t, file, flag, true)
+			sameEnvironment(t, file, flag, false)
 		}
 	}
-	if _, ok := environment(nil, "A=$B:"+strings.Repeat("x", maxMemory), false, true); ok {
+	if _, ok := environment(nil, "A=$B:"+strings.Repeat("x", maxMemory), setEnv, true); ok {
 		t.Error("a value that is larger than the memory was accepted")
 	}
 }
@@ -189,7 +190,10 @@ func FuzzEnvFile(f *testing.F) {
 	for _, file := range envFiles {
 		f.Add(file, false, true)
 	}
-	f.Fuzz(func(t *testing.T, file string, nul, expand bool) { sameEnvironment(t, file, nul, expand) })
+	f.Fuzz(func(t *testing.T, file string, nul, expand bool) {
+		sameEnvironment(t, file, map[bool]int{false: setEnv, true: setEnv0}[nul], expand)
+		sameEnvironment(t, file, env0, expand)
+	})
 }
 
 // FuzzPattern compares supported patterns of --unset-env with package envfile.

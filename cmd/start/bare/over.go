@@ -1,6 +1,10 @@
 package bare
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+)
 
 // over returns the directory of the image that --only mounts over the host's files, or "".
 func (r *run) over() string { return r.line.value[only] }
@@ -67,6 +71,20 @@ func (r *run) overEnv(path string) bool {
 	return ok
 }
 
+// callerPath returns the caller's PATH with /bin, or the standard PATH if it is empty.
+func (r *run) callerPath(path string) string {
+	if path == "" {
+		return runtime.StandardPath
+	}
+	for rest := path; rest != ""; {
+		var dir string
+		if dir, rest = cut(rest, ':'); dir == "/bin" {
+			return path
+		}
+	}
+	return r.join(path, ":/bin").text()
+}
+
 // enterOver makes the planned mounts and keeps the root, as mountOverHost of package runtime does. If
 // it fails, it unmounts them, because wrappers notice by a mount whether they are in the container.
 func (r *run) enterOver() bool {
@@ -79,10 +97,7 @@ func (r *run) enterOver() bool {
 	for ; ok && made < r.nmounts; made++ {
 		ok = r.mount(made)
 	}
-	for i := 0; ok && i < r.ncovers; i++ {
-		ok = r.readOnly(r.covers[i])
-	}
-	if ok && !r.full {
+	if ok && r.sealCovers() && !r.full {
 		return true
 	}
 	for made--; made >= 0; made-- {

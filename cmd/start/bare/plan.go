@@ -77,8 +77,9 @@ func (r *run) findRoot() bool {
 		return r.absolute(image) != "/\x00"
 	}
 	dir := r.storeDir()
-	name, ok := ready.Canonical(image)
-	if !ok || dir == "" {
+	name, named := ready.Canonical(image)
+	hex, byDigest := ready.Digest(image)
+	if (!named && !byDigest) || dir == "" {
 		return false
 	}
 	// Package store refuses a store that other users may write to, with a hint. A store without
@@ -90,17 +91,27 @@ func (r *run) findRoot() bool {
 	if e != 0 || mode&ready.Shared != 0 {
 		return false
 	}
-	ref, e := r.readFile(r.refFile(dir, name), maxFile)
+	var ref string
+	if e = unix.ENOENT; named {
+		ref, e = r.readFile(r.refFile(dir, name), maxFile)
+	}
 	if e == unix.ENOENT {
 		version, e := r.readFile(r.join(dir, "/version"), maxFile)
-		return e == 0 && version == ready.Version && r.directory()
+		if e != 0 || version != ready.Version {
+			return false
+		}
+		if byDigest { // an index has no tree
+			r.root = r.join(dir, "/trees/", hex)
+			return kind(unix.AT_FDCWD, r.root, 0) == unix.S_IFDIR
+		}
+		return r.directory()
 	}
 	if e != 0 {
 		return false
 	}
-	hex, ok := ready.Manifest(ref)
+	hex, named = ready.Manifest(ref)
 	r.root = r.join(dir, "/trees/", hex)
-	return ok
+	return named
 }
 
 // refFile returns the store's file for a canonical image name (escape of package store).
@@ -255,14 +266,20 @@ func (r *run) add(m mount) bool {
 	return true
 }
 
-// isBound reports whether path is in a bind of the host at the same path.
+// isBound reports whether path shows the host's file of the same path (Visible of runtime/rootfs).
 func (r *run) isBound(path zstring) bool {
-	for i := range r.nmounts {
-		if m := &r.mounts[i]; m.source == m.at && inside(path.text(), m.at.text()) {
-			return true
+	m := r.mountOver(path.text())
+	return m != nil && m.source == m.at
+}
+
+// mountOver returns the last planned mount that covers a path, or nil.
+func (r *run) mountOver(path string) *mount {
+	for i := r.nmounts - 1; i >= 0; i-- {
+		if m := &r.mounts[i]; inside(path, m.at.text()) {
+			return m
 		}
 	}
-	return false
+	return nil
 }
 
 // vacant reports whether a mount at path would hide no file of the image. ok is false if the
@@ -360,20 +377,17 @@ func (r *run) planEnv() bool {
 	}
 	v := &r.vars
 	path, tmp := v.value("PATH"), v.value("TMPDIR")
-	if r.yes(cleanEnv) {
-		n := 0
-		for i := range v.n {
-			if name, _ := cut(v.list[i].text(), '='); name == "USER" || name == "LOGNAME" || name == "TERM" {
-				v.list[n] = v.list[i]
-				n++
-			}
-		}
-		v.n, path = n, ""
+	clean := r.yes(cleanEnv)
+	if clean {
+		path = ""
+	}
+	if !r.filterEnv(clean) {
+		return false
 	}
 	if r.over() != "" {
 		return r.overEnv(path) && r.finishEnv()
 	}
-	for _, name := range [...]string{"PATH", "HOME", "HPCC_RUNNING", "HPCC_FOREIGN", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"} {
+	for _, name := range [...]string{"PATH", "HOME", "HPCC_RUNNING", "HPCC_FOREIGN"} {
 		v.remove(name)
 	}
 	if !hasPrefix(tmp, "/") || !r.isBound(r.clean(tmp)) {
@@ -386,7 +400,7 @@ func (r *run) planEnv() bool {
 			return false
 		}
 	}
-	ok := v.add(r.join("PATH=", r.callerPath(path))) && v.add(r.join("HOME=", home))
+	ok := v.add(r.join("PATH=", runtime.StandardPath)) && v.add(r.join("HOME=", home))
 	for i := range r.conf.env.n {
 		kv := r.conf.env.of[i]
 		if name, _ := cut(kv, '='); name != "" && len(name) < len(kv) {
@@ -394,6 +408,21 @@ func (r *run) planEnv() bool {
 		}
 	}
 	return ok && r.finishEnv()
+}
+
+// filterEnv keeps the caller's variables that the program may see, and keeps the program from the
+// packages in the user's home, as callerEnv of package runtime does.
+func (r *run) filterEnv(clean bool) bool {
+	v := &r.vars
+	n := 0
+	for i := range v.n {
+		if name, _ := cut(v.list[i].text(), '='); runtime.PassesVariable(name, clean, r.over() != "") {
+			v.list[n] = v.list[i]
+			n++
+		}
+	}
+	v.n = n
+	return (r.home == "" && r.over() == "") || (v.set("PYTHONNOUSERSITE=1\x00") && v.set("R_LIBS_USER=NULL\x00"))
 }
 
 // finishEnv makes the changes of the flags and prepares the environment for execve.
@@ -417,20 +446,6 @@ func (r *run) exportEnv() bool {
 	}
 	r.env[v.n] = nil
 	return true
-}
-
-// callerPath returns the caller's PATH with /bin, or the standard PATH if it is empty.
-func (r *run) callerPath(path string) string {
-	if path == "" {
-		return runtime.StandardPath
-	}
-	for rest := path; rest != ""; {
-		var dir string
-		if dir, rest = cut(rest, ':'); dir == "/bin" {
-			return path
-		}
-	}
-	return r.join(path, ":/bin").text()
 }
 
 // planGPU handles --gpu. It declines a machine with GPUs or CDI specifications. On other machines

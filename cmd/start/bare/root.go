@@ -32,7 +32,7 @@ func (r *run) enter() bool {
 	if r.top, e = openAt(unix.AT_FDCWD, base, unix.O_PATH|unix.O_DIRECTORY, 0); e != 0 {
 		return false
 	}
-	if r.fake == "" && (!r.readOnly(r.top) || !r.coverRoot()) {
+	if r.fake == "" && (!r.readOnly(r.top, "") || !r.coverRoot()) {
 		return false
 	}
 	for i := range r.nmounts {
@@ -40,10 +40,8 @@ func (r *run) enter() bool {
 			return false
 		}
 	}
-	for _, fd := range r.covers[:r.ncovers] {
-		if !r.readOnly(fd) {
-			return false
-		}
+	if !r.sealCovers() {
+		return false
 	}
 	if r.full {
 		return false
@@ -147,7 +145,7 @@ func (r *run) mount(i int) bool {
 	if at, e = r.openInside(m.at); e != 0 { // the new mount, which covers it now
 		return false
 	}
-	ok = r.readOnly(at)
+	ok = r.readOnly(at, m.at.text())
 	closeFD(at)
 	return ok
 }
@@ -318,8 +316,8 @@ func (r *run) overlay(cur int, dir string, name zstring, isDir bool, mode uint32
 	return mountAt("overlay\x00", r.fdPath(cur), "overlay\x00", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
-// holdsMounts reports whether there are mounts below the image's directory dir, which an overlay
-// would hide.
+// holdsMounts reports whether there are mounts below the path dir of the new root. Mounts that a later
+// mount at dir covers do not count. It returns true if it cannot find out.
 func (r *run) holdsMounts(dir string) bool {
 	for i := range len(dir) {
 		if contains(" \t\n\\", dir[i]) { // mountinfo escapes these characters
@@ -335,13 +333,23 @@ func (r *run) holdsMounts(dir string) bool {
 	if !ok {
 		return true
 	}
-	below := r.join(" ", base.text(), dir, "/").text()
-	for rest := text(info); rest != ""; rest = rest[1:] {
-		if rest[0] == ' ' && hasPrefix(rest, below) {
-			return true
+	if r.over() == "" {
+		dir = r.join(base.text(), dir).text()
+	}
+	found := false
+	for rest := text(info); rest != ""; {
+		var point string
+		point, rest = cut(rest, '\n')
+		for range 4 { // the fields before the mount point
+			_, point = cut(point, ' ')
+		}
+		if point, _ = cut(point, ' '); point == dir {
+			found = false
+		} else if inside(point, dir) {
+			found = true
 		}
 	}
-	return false
+	return found
 }
 
 // cover covers the directory cur, at a path of the new root, with a tmpfs that binds all of its
@@ -413,14 +421,29 @@ func (r *run) copyLink(from, to int, name zstring) bool {
 	return e == 0
 }
 
-// readOnly makes the mount of fd read-only. Before Linux 5.12 it has to repeat the mount's other
+// readOnly makes the mount of fd, at the path dir of the new root, and all mounts below it read-only
+// (ReadOnly of runtime/rootfs). Before Linux 5.12 it declines mounts below.
+func (r *run) readOnly(fd int, dir string) bool {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY, Propagation: unix.MS_PRIVATE}
+	return setAttr(fd, &attr, unix.AT_RECURSIVE) ||
+		(!r.holdsMounts(dir) && mountAt(emptyString, r.fdPath(fd), emptyString, unix.MS_PRIVATE, emptyString) && r.remount(fd))
+}
+
+// sealCovers makes the covers read-only, without the mounts in them.
+func (r *run) sealCovers() bool {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	for _, fd := range r.covers[:r.ncovers] {
+		if !setAttr(fd, &attr, 0) && !r.remount(fd) {
+			return false
+		}
+	}
+	return true
+}
+
+// remount makes the mount of fd read-only before Linux 5.12. It has to repeat the mount's other
 // flags, which are locked in a user namespace (mount_namespaces(7)); a network file system asks its
 // servers for them.
-func (r *run) readOnly(fd int) bool {
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if _, e := call(unix.SYS_MOUNT_SETATTR, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr)); e == 0 {
-		return true
-	}
+func (r *run) remount(fd int) bool {
 	var st unix.Statfs_t
 	if _, e := call(unix.SYS_FSTATFS, uintptr(fd), uintptr(unsafe.Pointer(&st)), 0, 0, 0); e != 0 {
 		return false

@@ -269,8 +269,6 @@ func (s *server) attribute(ctx context.Context, r *request, dir, k, v string) ([
 			args = append(args, "--cache-from", c.Attrs["ref"])
 		}
 		return args, err
-	case kind == "attest" && name == "provenance":
-		return []string{"--attest", "type=provenance," + v}, nil
 	case kind == "attest":
 		return []string{"--attest", "type=" + name + "," + v}, nil
 	case kind == "context":
@@ -424,6 +422,9 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 				args = append(args, "--annotation", strings.TrimPrefix(k, "annotation.")+"="+v)
 			}
 		}
+		if e.Attrs["rewrite-timestamp"] == "true" && !rewrites(e) { // keeps the times of files
+			args = append(args, "--build-arg", "SOURCE_DATE_EPOCH=")
+		}
 		kind := e.Type
 		if kind == "image" {
 			if rewrites(e) {
@@ -451,7 +452,7 @@ func outputArguments(img *image, outputs []*controlapi.Exporter) (args []string)
 	return append(args, "--metadata-file", filepath.Join(img.dir, "metadata"))
 }
 
-// rewrites reports whether an exporter changes times. It can reset the date of the build.
+// rewrites reports whether an exporter changes times, which needs a date.
 func rewrites(e *controlapi.Exporter) bool {
 	date, isSet := e.Attrs["source-date-epoch"]
 	return e.Attrs["rewrite-timestamp"] == "true" && (!isSet || date != "")
