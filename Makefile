@@ -34,7 +34,7 @@ test-all:
 
 # Packages whose goroutines share data, which are tested with the race detector. It makes tests ten times
 # slower; "go test -race -short ./build ./conda" takes minutes.
-SHARED := $(addprefix hpcc/,build/source front/kernel job/kube job/local job/node job/pack job/results job/sshd job/tunnel metrics metrics/report runtime runtime/probe runtime/process store store/disk store/wait unpack unpack/squashfs)
+SHARED := $(addprefix hpcc/,build/source files front/kernel job/kube job/local job/node job/pack job/results job/sshd job/tunnel metrics metrics/report runtime runtime/probe runtime/process store unpack unpack/squashfs web)
 
 test-alone:
 	$(GO) test -count=1 -timeout 60m -p $(TWICE) $(filter-out $(SHARED),$(shell $(GO) list ./...))

@@ -27,6 +27,8 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -37,8 +39,7 @@ import (
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
-	"hpcc/store/disk"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // Options describe a build. The zero value builds ./Dockerfile in the current directory
@@ -182,7 +183,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (img v1.Image, e
 	if b.work, err = s.TempDir(); err != nil {
 		return nil, err
 	}
-	defer disk.RemoveAll(b.work)
+	defer files.RemoveAll(b.work)
 	defer b.views.close()
 	// New directories may inherit a set-group-ID bit from the parent, which must not get
 	// into layers.
@@ -340,7 +341,7 @@ func (b *builder) read() ([]byte, error) {
 	if err := b.findDockerfile(); err != nil {
 		return nil, err
 	}
-	f, err := wait.Open(b.path)
+	f, err := files.Open(b.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		where := "; name it with -f"
 		if b.fetched {
@@ -473,11 +474,4 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 
 // oneLine returns an instruction on one line of limited length, without the credentials of
 // URLs.
-func oneLine(s string) string {
-	s = attest.PublicText(s)
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > 100 {
-		s = string(r[:99]) + "…"
-	}
-	return s
-}
+func oneLine(s string) string { return text.Cut(text.OneLine(attest.PublicText(s)), 100) }

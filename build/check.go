@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -16,7 +18,6 @@ import (
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // checkArg is the build argument that overrides "# check=".
@@ -34,7 +35,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 		if b.work, err = s.TempDir(); err != nil {
 			return 0, nil, err
 		}
-		defer disk.RemoveAll(b.work)
+		defer files.RemoveAll(b.work)
 	}
 	progress := b.Progress
 	b.Progress = func(e Event) {

@@ -22,26 +22,23 @@ import (
 	"hpcc/conda/artifact"
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
-	"hpcc/conda/pip"
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
 // CondaOptions describe the image of an environment. Only Files or Live is required.
 type CondaOptions struct {
+	// Request has the channels by name. If Files is one directory, its Packages are the environment.
+	conda.Request
 	Files       []string     // exports that together describe the environment; usually one
 	Live        string       // an installed environment on disk, instead of Files
 	Environment string       // environment in Files, if it has several; "": "default"
-	Channels    []string     // channels of packages, in order
-	Relax       bool         // replace packages that Files pin if they do not fit the others
 	Priority    string       // "strict" or "flexible" order of the channels; "": as Files say, or strict
-	Python      string       // X.Y for a list of pip packages only; "": the newest
 	Virtual     []string     // virtual packages of the target machines, as for conda.Options.SetVirtual
-	Indexes     pip.Indexes  // indexes of wheels, before those of Files
 	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
-	Prefix      string       // "": conda.DefaultPrefix
 	Platform    *v1.Platform // nil: the local platform
 	PlainHTTP   bool         // registries of base images and channels need no TLS
 	Entry       []byte       // as in Options
@@ -51,13 +48,8 @@ type CondaOptions struct {
 
 	// Base, unless nil, is the base image. From is then only its name in messages.
 	Base v1.Image
-	// Packages are as in conda.Options. If Files is one directory, they are the environment.
-	Packages []string
 	// DefaultChannels are used if neither Files nor conda's configuration names a channel.
 	DefaultChannels []string
-
-	PackageLayers bool // as in conda.Options
-	NoCache       bool // ignore cached layers and steps
 	// Parts, unless nil, receives the layers while they are written, so that they need not be
 	// unpacked again.
 	Parts *unpack.Parts
@@ -113,7 +105,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}
 	var layers []v1.Layer
 	var env *conda.Environment
-	if err := w.do(fmt.Sprintf("install %s at %s", packages(len(plan.Names())+len(w.export.Pip)), plan.Prefix), func() error {
+	if err := w.do(fmt.Sprintf("install %s at %s", text.Count(len(plan.Names())+len(w.export.Pip), "package", "packages"), plan.Prefix), func() error {
 		layers, env, err = plan.Layers(ctx, s, w.options)
 		return err
 	}); err != nil {
@@ -225,9 +217,8 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		return nil, err
 	}
 	w.options = conda.Options{
-		Cache: filepath.Join(s.Dir(), "cache", "conda"), Relax: o.Relax, Subdir: subdir, Prefix: o.Prefix,
-		Python: o.Python, Packages: o.Packages, Indexes: o.Indexes, Progress: progress, Libc: libc,
-		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts), Installed: seldom(w.installed),
+		Request: o.Request, Cache: filepath.Join(s.Dir(), "cache", "conda"), Subdir: subdir, Progress: progress, Libc: libc,
+		Tee: tee(o.Parts), Installed: seldom(w.installed),
 	}
 	if err = w.options.SetVirtual(o.Virtual); err != nil {
 		return nil, err
@@ -261,18 +252,10 @@ func tee(p *unpack.Parts) layer.Tee {
 	}
 }
 
-// packages formats a number of packages.
-func packages(n int) string {
-	if n == 1 {
-		return "1 package"
-	}
-	return fmt.Sprintf("%d packages", n)
-}
-
 // plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
-	err = w.do(fmt.Sprintf("find %s of %s for %s", packages(named), strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
+	err = w.do(fmt.Sprintf("find %s of %s for %s", text.Count(named, "package", "packages"), strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
 		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -17,7 +19,6 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // A condaRunner runs the steps of an environment like RUN --network=none: in a private view
@@ -49,7 +50,7 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	r := &condaRunner{builder: b, reporter: &w.reporter, base: w.base}
 	w.close = func() {
 		if b.work != "" {
-			_ = disk.RemoveAll(b.work)
+			_ = files.RemoveAll(b.work)
 		}
 	}
 	return r.step, "", nil

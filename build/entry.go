@@ -18,12 +18,13 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/envfile"
 	"hpcc/runtime/check"
 	"hpcc/store"
-	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -46,7 +47,7 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 	if b.work, err = s.TempDir(); err != nil {
 		return nil, err
 	}
-	defer disk.RemoveAll(b.work)
+	defer files.RemoveAll(b.work)
 	defer b.views.close()
 	if err := os.Chmod(b.work, 0o700); err != nil { // see Dockerfile
 		return nil, err

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
-	"hpcc/build/rawconfig"
 )
 
 // v1.HealthConfig lacks HEALTHCHECK --start-interval (Docker 25). The build reads it from the
@@ -35,7 +33,7 @@ func withStartInterval(img v1.Image, d time.Duration) (v1.Image, error) {
 	}
 	raw, err := img.RawConfigFile()
 	if err == nil {
-		img, err = rawconfig.Edit(img, raw, func(fields map[string]json.RawMessage) (err error) {
+		img, err = EditConfig(img, raw, func(fields map[string]json.RawMessage) (err error) {
 			var config, check map[string]json.RawMessage
 			if err := json.Unmarshal(fields["config"], &config); err != nil {
 				return err

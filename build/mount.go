@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -23,7 +25,6 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/envfile"
-	"hpcc/store/wait"
 	"hpcc/unpack"
 )
 
@@ -487,7 +488,7 @@ func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 	text := []byte(os.Getenv(secret.Env))
 	if secret.File != "" {
 		var err error
-		if text, err = wait.ReadFile(secret.File, maxSecret); err != nil {
+		if text, err = files.ReadFile(secret.File, maxSecret); err != nil {
 			return fmt.Errorf("reading secret %q: %w", id, err)
 		}
 	}

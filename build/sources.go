@@ -15,10 +15,11 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/build/attest"
 	"hpcc/build/git"
 	"hpcc/build/source"
-	"hpcc/store/wait"
 	"hpcc/unpack"
 )
 
@@ -114,7 +115,7 @@ func (b *builder) gitSecret(id string) ([]byte, bool, error) {
 	if secret.File == "" {
 		return []byte(os.Getenv(secret.Env)), true, nil
 	}
-	text, err := wait.ReadFile(secret.File, maxSecret)
+	text, err := files.ReadFile(secret.File, maxSecret)
 	if err != nil {
 		err = fmt.Errorf("reading secret %q: %w", id, err)
 	}

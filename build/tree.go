@@ -13,11 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
-	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -156,7 +157,7 @@ func (t *tree) overlayIn(place string) error {
 	}
 	t.merged, t.upper = filepath.Join(dir, "merged"), filepath.Join(dir, "upper")
 	if err := t.overlay(dir); err != nil {
-		_ = disk.RemoveAll(dir)
+		_ = files.RemoveAll(dir)
 		return err
 	}
 	t.notes = &unpack.Notes{}
@@ -192,7 +193,7 @@ func (v *views) onNode() string {
 
 func (v *views) close() {
 	if v.local != "" {
-		_ = disk.RemoveAll(v.local)
+		_ = files.RemoveAll(v.local)
 	}
 }
 
@@ -278,7 +279,7 @@ func (t *tree) discard() {
 		return
 	}
 	_ = unix.Unmount(t.merged, unix.MNT_DETACH)
-	_ = disk.RemoveAll(filepath.Dir(t.merged))
+	_ = files.RemoveAll(filepath.Dir(t.merged))
 	t.merged, t.upper, t.notes = "", "", nil
 }
 
@@ -372,7 +373,7 @@ func copyFIFO(to string, fi os.FileInfo) error {
 
 // copyFile copies a regular file to a new file with this mode and time.
 func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
-	err := disk.CopyFile(from, to)
+	err := files.Copy(from, to)
 	if err == nil {
 		err = os.Chmod(to, mode)
 	}

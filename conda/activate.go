@@ -13,7 +13,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"hpcc/conda/exports"
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // An activation evaluates the shell scripts of etc/conda/activate.d, which "conda
@@ -184,7 +184,7 @@ func (a *activation) call(c *syntax.CallExpr) (bool, error) {
 	case "test", "[":
 		return a.testWords(c, args)
 	default:
-		return false, beyond(c, "runs %q", input.Text(name))
+		return false, beyond(c, "runs %q", text.Short(name))
 	}
 }
 
@@ -371,12 +371,12 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		}
 		rel, below := strings.CutPrefix(path.Clean(s)+"/", a.prefix+"/")
 		if !path.IsAbs(s) || !below {
-			return false, beyond(at, "tests %q, which is outside of the environment", input.Text(s))
+			return false, beyond(at, "tests %q, which is outside of the environment", text.Short(s))
 		}
 		rel = strings.TrimSuffix(rel, "/")
 		for d := rel; d != "" && d != "."; d = path.Dir(d) {
 			if a.is(d) == symbolicLink {
-				return false, beyond(at, "follows the link %q", input.Text(d))
+				return false, beyond(at, "follows the link %q", text.Short(d))
 			}
 		}
 		kind := a.is(rel)
@@ -391,7 +391,7 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		}
 		return kind != noFile, nil
 	}
-	return false, beyond(at, "uses the unsupported test %q", input.Text(op))
+	return false, beyond(at, "uses the unsupported test %q", text.Short(op))
 }
 
 // matches reports whether s matches a word. Unquoted parts of the word are patterns.
@@ -403,13 +403,13 @@ func (a *activation) matches(s string, w *syntax.Word) (bool, error) {
 	if err != nil {
 		return false, beyond(w, "cannot be expanded: %v", err)
 	}
-	text, err := pattern.Regexp(p, pattern.EntireString)
+	expression, err := pattern.Regexp(p, pattern.EntireString)
 	if err != nil {
-		return false, beyond(w, "has the pattern %q: %v", input.Text(p), err)
+		return false, beyond(w, "has the pattern %q: %v", text.Short(p), err)
 	}
-	re, err := regexp.Compile(text)
+	re, err := regexp.Compile(expression)
 	if err != nil {
-		return false, beyond(w, "has the pattern %q: %v", input.Text(p), err)
+		return false, beyond(w, "has the pattern %q: %v", text.Short(p), err)
 	}
 	return re.MatchString(s), nil
 }

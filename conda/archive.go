@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // Limits of a package.
@@ -107,11 +108,11 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 		}
 		switch {
 		case i < 0:
-			return parts, fmt.Errorf("the package contains the unknown member %q", input.Text(f.Name))
+			return parts, fmt.Errorf("the package contains the unknown member %q", text.Short(f.Name))
 		case parts[i] != nil:
-			return parts, fmt.Errorf("the package contains a second member of the kind of %q", input.Text(f.Name))
+			return parts, fmt.Errorf("the package contains a second member of the kind of %q", text.Short(f.Name))
 		case f.Method != zip.Store:
-			return parts, fmt.Errorf("%q is compressed twice", input.Text(f.Name))
+			return parts, fmt.Errorf("%q is compressed twice", text.Short(f.Name))
 		}
 		parts[i] = f
 	}
@@ -148,7 +149,7 @@ var decoders = sync.Pool{New: func() any {
 func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	r, err := f.Open()
 	if err != nil {
-		return fmt.Errorf("%s: %w", input.Text(f.Name), err)
+		return fmt.Errorf("%s: %w", text.Short(f.Name), err)
 	}
 	defer r.Close()
 	d := decoders.Get().(*zstd.Decoder)
@@ -157,10 +158,10 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 		decoders.Put(d)
 	}()
 	if err := d.Reset(r); err != nil {
-		return fmt.Errorf("%s: %w", input.Text(f.Name), err)
+		return fmt.Errorf("%s: %w", text.Short(f.Name), err)
 	}
 	if err := input.WalkTar(d, limit, fn); err != nil {
-		return fmt.Errorf("%s: %w", input.Text(f.Name), err)
+		return fmt.Errorf("%s: %w", text.Short(f.Name), err)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"hpcc/conda/exports"
-	"hpcc/conda/input"
 	"hpcc/conda/layer"
+	"hpcc/text"
 )
 
 // basePrefix is the prefix of a base's packages: the usual path of programs and libraries,
@@ -31,7 +31,7 @@ func ResolveBase(ctx context.Context, locked *exports.Export, version string, o 
 	}
 	switch {
 	case version != "" && !glibcVersion().MatchString(version):
-		return nil, fmt.Errorf("%s:%s: not a glibc version; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, input.Text(version))
+		return nil, fmt.Errorf("%s:%s: not a glibc version; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, text.Short(version))
 	case len(o.Channels) == 0:
 		return nil, errors.New(baseWord + ": the export names no channel; name one with --channel")
 	}

@@ -67,7 +67,7 @@ func hosts() *testPkg {
 
 func installBase(t *testing.T, s *store.Store, version string, pkgs ...*testPkg) (*result, error) {
 	t.Helper()
-	o := Options{Subdir: "linux-64", Channels: []string{newChannel(t, pkgs...)}}
+	o := Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}, Subdir: "linux-64"}
 	plan, err := ResolveBase(t.Context(), &exports.Export{}, version, o)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/conda/fetch"
-	"hpcc/store/disk"
 )
 
 // A cachedIndex is the first line, in JSON, of a cached index. The index follows as the
@@ -155,7 +156,7 @@ func localIndex(r io.ReadCloser) *indexFile {
 
 // localSource identifies a version of a local file by its inode, size and times.
 func localSource(path string) string {
-	key, err := disk.FileKey(path)
+	key, err := files.Key(path)
 	if err != nil {
 		return ""
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // defaultAlias is the base URL of channels that are only a name.
@@ -275,11 +275,11 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.
 		return nil, fmt.Errorf("record of %s: %w", fn, err)
 	}
 	if r.Name != name {
-		return nil, fmt.Errorf("record of %s: name mismatch: %q", fn, input.Text(r.Name))
+		return nil, fmt.Errorf("record of %s: name mismatch: %q", fn, text.Short(r.Name))
 	}
 	r.MD5, r.SHA256 = hexText(r.MD5, 16), hexText(r.SHA256, 32)
 	if !isHex(r.MD5, 32) || !isHex(r.SHA256, 64) {
-		return nil, fmt.Errorf("record of %s: invalid md5 %q or sha256 %q", fn, input.Text(r.MD5), input.Text(r.SHA256))
+		return nil, fmt.Errorf("record of %s: invalid md5 %q or sha256 %q", fn, text.Short(r.MD5), text.Short(r.SHA256))
 	}
 	return r, nil
 }

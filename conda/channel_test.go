@@ -353,7 +353,7 @@ func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, err
 // mustInstall installs packages from a new channel.
 func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
 	t.Helper()
-	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}})
 	testenv.Check(t, err)
 	return r
 }

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
-	"hpcc/store/wait"
 )
 
 // A Condarc holds conda's configuration of channels (docs.conda.io, "Using the .condarc
@@ -57,7 +58,7 @@ func condarcFiles(getenv func(string) string) []string {
 func ReadCondarc(getenv func(string) string) (*Condarc, error) {
 	rc := &Condarc{custom: map[string]string{}, multi: map[string][]string{}, mirrored: map[string][]string{}}
 	for _, name := range condarcFiles(getenv) {
-		f, err := wait.Open(name)
+		f, err := files.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -27,7 +27,7 @@ func TestForeignExport(t *testing.T) {
 		{"Linux", "# platform: linux-64\nlib=1.0=0\nnosuch=0.1=0\n", 3, "nosuch=0.1=0 (no package of that name)"},
 	} {
 		s := condatest.NewStore(t)
-		_, err := install(t, s, c.in, Options{Channels: []string{dir}})
+		_, err := install(t, s, c.in, Options{Request: Request{Channels: []string{dir}}})
 		refused(t, s, c.name, err, c.want)
 		var le *exports.LineError
 		if !errors.As(err, &le) || le.Line != c.line {
@@ -38,7 +38,7 @@ func TestForeignExport(t *testing.T) {
 		}
 	}
 	// Packages that Linux has too are accepted.
-	r, err := install(t, condatest.NewStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Channels: []string{dir}})
+	r, err := install(t, condatest.NewStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Request: Request{Channels: []string{dir}}})
 	if err != nil || len(r.plan.pkgs) != 2 {
 		t.Errorf("an export of Windows with packages that Linux has: %v", err)
 	}

@@ -24,8 +24,8 @@ func evil(change func(p *testPkg)) *testPkg {
 	return p
 }
 
-// files returns a package with these files.
-func files(f ...testFile) *testPkg { return evil(func(p *testPkg) { p.files = f }) }
+// filesOf returns a package with these files.
+func filesOf(f ...testFile) *testPkg { return evil(func(p *testPkg) { p.files = f }) }
 
 // members returns a package with changed archive members.
 func members(change func(m []zipMember) []zipMember) *testPkg {
@@ -39,12 +39,12 @@ func info(name, text string) *testPkg {
 
 // named returns a package with a file whose name in the archive differs from info/paths.json.
 func named(listed, stored string) *testPkg {
-	return files(testFile{path: listed, text: "x", header: func(h *tar.Header) { h.Name = stored }})
+	return filesOf(testFile{path: listed, text: "x", header: func(h *tar.Header) { h.Name = stored }})
 }
 
 // typed returns a package with a file of this type.
 func typed(kind byte, dir bool) *testPkg {
-	return files(testFile{path: "share/x", dir: dir, header: func(h *tar.Header) {
+	return filesOf(testFile{path: "share/x", dir: dir, header: func(h *tar.Header) {
 		if h.Typeflag, h.Size = kind, 0; kind == tar.TypeSymlink {
 			h.Linkname = "/etc"
 		}
@@ -62,32 +62,32 @@ func TestHostile(t *testing.T) {
 		{"archive path absolute", named("share/x", "/etc/passwd"), "path leaves the prefix"},
 		{"archive path with a newline", named("share/x", "share/x\n"), "control characters"},
 		{"archive path long", named("share/x", strings.Repeat("x/", 3000)+"x"), "too long"},
-		{"listed path up", files(testFile{path: "../x", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), `path "../x": path leaves the prefix`},
-		{"listed path absolute", files(testFile{path: "/etc/passwd", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), "path leaves the prefix"},
-		{"listed path is the prefix", files(testFile{path: "share/..", dir: true, absent: true}), "is the prefix itself"},
-		{"listed path twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share//x", text: "x", absent: true}), "duplicate path"},
-		{"record planted", files(testFile{path: "conda-meta/other-1-0.json", text: "{}"}), "the environment's conda-meta"},
-		{"record as a link", files(testFile{path: "conda-meta", link: "/tmp"}), "the environment's conda-meta"},
-		{"archive member twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "duplicate entry"},
-		{"listed and not there", files(testFile{path: "share/x", text: "x", absent: true}), `path "share/x" is listed, but not in the package`},
-		{"wrong sha256", files(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json lists " + shaA},
-		{"wrong sha256 of a file with a placeholder", files(testFile{path: "share/x", text: holder, prefix: holder, list: map[string]any{"sha256": shaA}}), "info/paths.json lists " + shaA},
-		{"wrong size", files(testFile{path: "share/x", text: "x", list: map[string]any{"size_in_bytes": 2}}), "size mismatch: 1 bytes, info/paths.json lists 2"},
+		{"listed path up", filesOf(testFile{path: "../x", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), `path "../x": path leaves the prefix`},
+		{"listed path absolute", filesOf(testFile{path: "/etc/passwd", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), "path leaves the prefix"},
+		{"listed path is the prefix", filesOf(testFile{path: "share/..", dir: true, absent: true}), "is the prefix itself"},
+		{"listed path twice", filesOf(testFile{path: "share/x", text: "x"}, testFile{path: "./share//x", text: "x", absent: true}), "duplicate path"},
+		{"record planted", filesOf(testFile{path: "conda-meta/other-1-0.json", text: "{}"}), "the environment's conda-meta"},
+		{"record as a link", filesOf(testFile{path: "conda-meta", link: "/tmp"}), "the environment's conda-meta"},
+		{"archive member twice", filesOf(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "duplicate entry"},
+		{"listed and not there", filesOf(testFile{path: "share/x", text: "x", absent: true}), `path "share/x" is listed, but not in the package`},
+		{"wrong sha256", filesOf(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json lists " + shaA},
+		{"wrong sha256 of a file with a placeholder", filesOf(testFile{path: "share/x", text: holder, prefix: holder, list: map[string]any{"sha256": shaA}}), "info/paths.json lists " + shaA},
+		{"wrong size", filesOf(testFile{path: "share/x", text: "x", list: map[string]any{"size_in_bytes": 2}}), "size mismatch: 1 bytes, info/paths.json lists 2"},
 
-		{"hard link out", files(testFile{path: "share/x", hard: "../../../etc/passwd"}), "path leaves the prefix"},
-		{"hard link absolute", files(testFile{path: "share/x", hard: "/etc/passwd"}), "path leaves the prefix"},
-		{"hard link to nothing", files(testFile{path: "share/x", hard: "share/none"}), "target was not installed before"},
-		{"hard link to itself", files(testFile{path: "share/x", hard: "share/x"}), "target was not installed before"},
-		{"hard link to what follows", files(testFile{path: "share/x", hard: "share/y", text: "y"}, testFile{path: "share/y", text: "y"}), "target was not installed before"},
-		{"hard link to a link", files(testFile{path: "share/l", link: "/etc/passwd"}, testFile{path: "share/x", hard: "share/l"}), "target was not installed before"},
-		{"hard link with another digest", files(testFile{path: "share/x", text: "x"}, testFile{path: "share/y", text: "y", hard: "share/x"}), "info/paths.json lists " + condatest.SHA256([]byte("y"))},
-		{"hard link with another placeholder", files(testFile{path: "share/x", text: holder, prefix: holder}, testFile{path: "share/y", text: holder, hard: "share/x"}), "different placeholder"},
-		{"below a link", files(testFile{path: "share/l", link: "/etc"}, testFile{path: "share/l/passwd", text: "x"}), `path "share/l/passwd" lies below "share/l", which is not a directory`},
-		{"below a link that is listed as a directory", files(testFile{path: "share/l", link: "/etc", list: map[string]any{"path_type": "directory"}}), `"directory" in info/paths.json`},
+		{"hard link out", filesOf(testFile{path: "share/x", hard: "../../../etc/passwd"}), "path leaves the prefix"},
+		{"hard link absolute", filesOf(testFile{path: "share/x", hard: "/etc/passwd"}), "path leaves the prefix"},
+		{"hard link to nothing", filesOf(testFile{path: "share/x", hard: "share/none"}), "target was not installed before"},
+		{"hard link to itself", filesOf(testFile{path: "share/x", hard: "share/x"}), "target was not installed before"},
+		{"hard link to what follows", filesOf(testFile{path: "share/x", hard: "share/y", text: "y"}, testFile{path: "share/y", text: "y"}), "target was not installed before"},
+		{"hard link to a link", filesOf(testFile{path: "share/l", link: "/etc/passwd"}, testFile{path: "share/x", hard: "share/l"}), "target was not installed before"},
+		{"hard link with another digest", filesOf(testFile{path: "share/x", text: "x"}, testFile{path: "share/y", text: "y", hard: "share/x"}), "info/paths.json lists " + condatest.SHA256([]byte("y"))},
+		{"hard link with another placeholder", filesOf(testFile{path: "share/x", text: holder, prefix: holder}, testFile{path: "share/y", text: holder, hard: "share/x"}), "different placeholder"},
+		{"below a link", filesOf(testFile{path: "share/l", link: "/etc"}, testFile{path: "share/l/passwd", text: "x"}), `path "share/l/passwd" lies below "share/l", which is not a directory`},
+		{"below a link that is listed as a directory", filesOf(testFile{path: "share/l", link: "/etc", list: map[string]any{"path_type": "directory"}}), `"directory" in info/paths.json`},
 		{"below a link, old format", evil(func(p *testPkg) {
 			p.legacy, p.files = true, []testFile{{path: "share/l", link: "/etc"}, {path: "share/l/passwd", text: "x"}}
 		}), `lies below "share/l"`},
-		{"link to nothing", files(testFile{path: "share/l", link: "x", header: func(h *tar.Header) { h.Linkname = "" }}), "link with an empty target"},
+		{"link to nothing", filesOf(testFile{path: "share/l", link: "x", header: func(h *tar.Header) { h.Linkname = "" }}), "link with an empty target"},
 		{"fifo", typed(tar.TypeFifo, false), "unsupported file type"},
 		{"device", typed(tar.TypeChar, false), "unsupported file type"},
 		{"directory listed as a file", typed(tar.TypeDir, false), "type mismatch: '5' in the archive"},
@@ -104,8 +104,8 @@ func TestHostile(t *testing.T) {
 		{"paths with null", info("paths.json", `{"paths":[null]}`), "entry is null"},
 		{"paths of a newer version", info("paths.json", `{"paths":[],"paths_version":2}`), "unsupported version 2"},
 		{"paths nested", info("paths.json", strings.Repeat("[", 1<<20)), "reading info/paths.json"},
-		{"mode unknown", files(testFile{path: "share/x", text: "x", prefix: holder, list: map[string]any{"file_mode": "odd"}}), "neither text nor binary"},
-		{"placeholder with NUL", files(testFile{path: "share/x", text: "\x00aaaaaaaaaaaa", prefix: "\x00aaaaaaaaaaaa", binary: true}), "is not a path"},
+		{"mode unknown", filesOf(testFile{path: "share/x", text: "x", prefix: holder, list: map[string]any{"file_mode": "odd"}}), "neither text nor binary"},
+		{"placeholder with NUL", filesOf(testFile{path: "share/x", text: "\x00aaaaaaaaaaaa", prefix: "\x00aaaaaaaaaaaa", binary: true}), "is not a path"},
 		{"has_prefix up", evil(func(p *testPkg) { p.legacy, p.info = true, map[string]string{"has_prefix": "../x\n"} }), "path leaves the prefix"},
 		{"has_prefix of four fields", evil(func(p *testPkg) { p.legacy, p.info = true, map[string]string{"has_prefix": "/p odd share/x\n"} }), "not PLACEHOLDER text|binary PATH"},
 		{"files up", evil(func(p *testPkg) { p.legacy, p.info = true, map[string]string{"files": "share/x\n../y\n"} }), "path leaves the prefix"},
@@ -148,7 +148,7 @@ func TestHostile(t *testing.T) {
 		if c.name == "info twice" {
 			c.want = "duplicate entry"
 		}
-		_, err := install(t, s, export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+		_, err := install(t, s, export(pkgs...), Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}})
 		refused(t, s, c.name, err, c.want)
 	}
 }
@@ -161,13 +161,13 @@ func TestHostileOldFormat(t *testing.T) {
 		want string
 	}{
 		{"path up", named("share/x", "../x"), "path leaves the prefix"},
-		{"member twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "duplicate entry"},
-		{"wrong sha256", files(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json lists " + shaA},
+		{"member twice", filesOf(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "duplicate entry"},
+		{"wrong sha256", filesOf(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json lists " + shaA},
 		{"no index", info("index.json", "-"), "reading info/index.json"},
 	} {
 		c.pkg.format = ".tar.bz2"
 		s := condatest.NewStore(t)
-		_, err := install(t, s, export(c.pkg), Options{Channels: []string{newChannel(t, c.pkg)}})
+		_, err := install(t, s, export(c.pkg), Options{Request: Request{Channels: []string{newChannel(t, c.pkg)}}})
 		refused(t, s, c.name, err, c.want)
 	}
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func TestBelowLinkOfOther(t *testing.T) {
 	c := &testPkg{name: "c", files: []testFile{{path: "lib64", text: "file"}}}
 	for _, pkgs := range [][]*testPkg{{a, b}, {b, c}} {
 		s := condatest.NewStore(t)
-		_, err := install(t, s, export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+		_, err := install(t, s, export(pkgs...), Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}})
 		refused(t, s, "below a link", err, `path "lib64/passwd" lies below "lib64", which is not a directory in`)
 	}
 }
@@ -223,7 +223,7 @@ func TestBombs(t *testing.T) {
 		testenv.Write(t, f, p.bytes(t))
 		return f
 	}
-	bomb := file(files(testFile{path: "share/x", text: zeros}))
+	bomb := file(filesOf(testFile{path: "share/x", text: zeros}))
 	if fi, err := os.Stat(bomb); err != nil || fi.Size() > 64<<10 {
 		t.Fatalf("the bomb has %d bytes, %v", fi.Size(), err)
 	}
@@ -322,7 +322,7 @@ func TestSparseBomb(t *testing.T) {
 	p := evil(func(p *testPkg) { p.legacy = true })
 	p.members = func(m []zipMember) []zipMember { m[1].data = zst(b); return m }
 	s := condatest.NewStore(t)
-	_, err := install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
+	_, err := install(t, s, export(p), Options{Request: Request{Channels: []string{newChannel(t, p)}}})
 	refused(t, s, "sparse", err, "unpacks to more than")
 }
 
@@ -350,7 +350,7 @@ func TestHostileIndex(t *testing.T) {
 		{"no comma", `{"a":1 "b":2}`, `expected ',' or '}', found '"'`},
 	} {
 		web := condatest.Serve(t, t.TempDir(), answers("linux-64/repodata.json", func(w http.ResponseWriter) { io.WriteString(w, c.in) }))
-		plan, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64"})
+		plan, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64"})
 		if c.want == "" {
 			if err != nil || len(plan.pkgs) != 1 {
 				t.Errorf("%s: %v", c.name, err)

@@ -28,7 +28,7 @@ func TestHTTP(t *testing.T) {
 		return false
 	})
 	s := condatest.NewStore(t)
-	r, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
+	r, err := install(t, s, export(&p), Options{Request: Request{Channels: []string{web.URL}}})
 	testenv.Check(t, err)
 	if got := r.files["opt/conda/share/small"].Data; got != "small\n" {
 		t.Errorf("share/small = %q", got)
@@ -39,7 +39,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	// A second time, with the package in the store.
-	_, err = install(t, s, export(&p), Options{Channels: []string{web.URL}})
+	_, err = install(t, s, export(&p), Options{Request: Request{Channels: []string{web.URL}}})
 	testenv.Check(t, err)
 	if got := web.Count("/linux-64/small-1.0-0.conda"); got != 2 {
 		t.Errorf("the package was requested %d times; want 2", got)
@@ -55,7 +55,7 @@ func TestHTTPPackedIndex(t *testing.T) {
 	testenv.Write(t, plain+".zst", zst(b))
 	testenv.Write(t, plain, []byte("not to be read"))
 	for _, channel := range []string{dir, condatest.Serve(t, dir, nil).URL} {
-		if _, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
+		if _, err := install(t, condatest.NewStore(t), export(&p), Options{Request: Request{Channels: []string{channel}}}); err != nil {
 			t.Errorf("channel %s: %v", channel, err)
 		}
 	}
@@ -97,7 +97,7 @@ func TestHTTPRefuses(t *testing.T) {
 	} {
 		web := condatest.Serve(t, dir, c.answer)
 		s := condatest.NewStore(t)
-		_, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
+		_, err := install(t, s, export(&p), Options{Request: Request{Channels: []string{web.URL}}})
 		refused(t, s, c.name, err, c.want)
 		if left := cache(t, s); len(left) > 0 {
 			t.Errorf("%s: the cache has %q", c.name, left)
@@ -122,7 +122,7 @@ func TestWrongDigests(t *testing.T) {
 		p := small
 		p.record = c.record
 		s := condatest.NewStore(t)
-		_, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}})
+		_, err := install(t, s, export(&p), Options{Request: Request{Channels: []string{newChannel(t, &p)}}})
 		refused(t, s, c.name, err, c.want)
 		if left := cache(t, s); len(left) > 0 {
 			t.Errorf("%s: the cache has %q", c.name, left)
@@ -141,7 +141,7 @@ func TestCache(t *testing.T) {
 	md5of := func(r *result) string { return r.plan.pkgs[0].MD5 }
 	p := small
 	dir := newChannel(t, &p)
-	first, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{dir}})
+	first, err := install(t, condatest.NewStore(t), export(&p), Options{Request: Request{Channels: []string{dir}}})
 	testenv.Check(t, err)
 	url := "@EXPLICIT\nCHANNEL/linux-64/small-1.0-0.conda"
 	for _, c := range []struct {
@@ -165,7 +165,7 @@ func TestCache(t *testing.T) {
 			s := condatest.NewStore(t)
 			var digests []string
 			for n := range 3 {
-				r, err := install(t, s, c.in, Options{Channels: []string{web.URL}})
+				r, err := install(t, s, c.in, Options{Request: Request{Channels: []string{web.URL}}})
 				if err != nil {
 					t.Fatalf("%s, %s, %d: %v", c.name, spoil.name, n, err)
 				}
@@ -194,7 +194,7 @@ func TestCache(t *testing.T) {
 func TestCacheModes(t *testing.T) {
 	p := small
 	s := condatest.NewStore(t)
-	_, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}})
+	_, err := install(t, s, export(&p), Options{Request: Request{Channels: []string{newChannel(t, &p)}}})
 	testenv.Check(t, err)
 	for _, f := range cache(t, s) {
 		if fi, err := os.Stat(f); err != nil || fi.Mode().Perm() != 0o644 {
@@ -216,17 +216,17 @@ func TestCredentials(t *testing.T) {
 		return true
 	})
 	channel := strings.Replace(web.URL, "http://", "http://me:s3cret@", 1) + "/t/tok-en"
-	r, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}})
+	r, err := install(t, condatest.NewStore(t), export(&p), Options{Request: Request{Channels: []string{channel}}})
 	testenv.Check(t, err)
 	all := r.notes()
 	for name, e := range r.files {
 		all += name + e.Data
 	}
-	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Request: Request{Channels: []string{channel}}})
 	all += fmt.Sprint(err)
-	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Request: Request{Channels: []string{channel}}})
 	all += fmt.Sprint(err)
-	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
+	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Request: Request{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}}})
 	all += fmt.Sprint(err)
 	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nhttp://me:s3cret@bad host/t/tok-en/noarch/none-1-0.conda", Options{})
 	all += fmt.Sprint(err)
@@ -266,7 +266,7 @@ func TestChannelLogin(t *testing.T) {
 		{"me:wr0ng@", "", "401"},
 	} {
 		testenv.Write(t, file, []byte(c.netrc))
-		o := Options{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}, Subdir: "linux-64"}
+		o := Options{Request: Request{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}}, Subdir: "linux-64"}
 		p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 		if err == nil {
 			_, _, err = p.Layers(t.Context(), condatest.NewStore(t), o)

@@ -18,6 +18,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
+	"hpcc/text"
 )
 
 // maxReplaced limits files with a placeholder, which are held in memory, in bytes.
@@ -86,7 +87,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 			continue
 		}
 		if p.meta.paths[src].Type != "directory" {
-			return fmt.Errorf("path %q is listed, but not in the package", input.Text(src))
+			return fmt.Errorf("path %q is listed, but not in the package", text.Short(src))
 		}
 		x := &installed{Path: p.target(src), Type: "directory"}
 		if p.lost[x.Path] {
@@ -102,7 +103,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.note("%s outside of the environment: %s", input.Count(len(p.outward), "link of "+p.rec.Name+" points", "links of "+p.rec.Name+" point"), input.List(p.outward))
+		p.note("%s outside of the environment: %s", text.Count(len(p.outward), "link of "+p.rec.Name+" points", "links of "+p.rec.Name+" point"), input.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
@@ -157,7 +158,7 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 			}
 		}
 		if p.in.plan.sysroot == nil && leaves(dst, h.Linkname, p.in.plan.Prefix) {
-			p.outward = append(p.outward, dst+" to "+input.Text(h.Linkname))
+			p.outward = append(p.outward, dst+" to "+text.Short(h.Linkname))
 		}
 		p.learned.Links = append(p.learned.Links, x.Path)
 		return x, w.Header(out)
@@ -208,7 +209,7 @@ func leaves(dst, target, prefix string) bool {
 func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
 	target, err := input.CleanPath(h.Linkname)
 	if err != nil {
-		return nil, fmt.Errorf("hard link to %q: %w", input.Text(h.Linkname), err)
+		return nil, fmt.Errorf("hard link to %q: %w", text.Short(h.Linkname), err)
 	}
 	if s, ok := p.spares[target]; ok { // another package owns that path
 		own := *s.h
@@ -220,10 +221,10 @@ func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.H
 	}
 	to, te := p.done[target], p.meta.paths[target]
 	if to == nil || to.Type != "hardlink" {
-		return nil, fmt.Errorf("hard link to %q: target was not installed before", input.Text(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q: target was not installed before", text.Short(h.Linkname))
 	}
 	if te.Placeholder != e.Placeholder || (e.Placeholder != "" && te.Mode != e.Mode) {
-		return nil, fmt.Errorf("hard link to %q: different placeholder", input.Text(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q: different placeholder", text.Short(h.Linkname))
 	}
 	if err := checkSum(e, to.SHA256); err != nil {
 		return nil, err

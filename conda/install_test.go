@@ -148,7 +148,7 @@ func TestNoarchPython(t *testing.T) {
 	s := condatest.NewStore(t)
 	lone := *pip
 	lone.depends = nil
-	_, err := install(t, s, export(&lone), Options{Channels: []string{newChannel(t, &lone)}})
+	_, err := install(t, s, export(&lone), Options{Request: Request{Channels: []string{newChannel(t, &lone)}}})
 	refused(t, s, "no python", err, "pip-1.0-0.conda: it needs python, which the export does not list")
 }
 
@@ -253,7 +253,7 @@ func TestPrefixes(t *testing.T) {
 	// A prefix chosen by the user.
 	p := &testPkg{name: "x", files: []testFile{{path: "f", text: holder + "/x\x00", prefix: holder, binary: true}}}
 	dir := newChannel(t, p)
-	r, err := install(t, condatest.NewStore(t), export(p), Options{Channels: []string{dir}, Prefix: "/env"})
+	r, err := install(t, condatest.NewStore(t), export(p), Options{Request: Request{Channels: []string{dir}, Prefix: "/env"}})
 	testenv.Check(t, err)
 	if got := r.files["env/f"].Data; !strings.HasPrefix(got, "/env/x\x00") || len(got) != len(holder)+3 {
 		t.Errorf("env/f = %q", got)
@@ -261,7 +261,7 @@ func TestPrefixes(t *testing.T) {
 	// A prefix that does not fit.
 	p = &testPkg{name: "x", files: []testFile{{path: "f", text: "/short\x00", prefix: "/short", binary: true}}}
 	s := condatest.NewStore(t)
-	_, err = install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
+	_, err = install(t, s, export(p), Options{Request: Request{Channels: []string{newChannel(t, p)}}})
 	refused(t, s, "short placeholder", err, `x-1.0-0.conda: pkg-x-1.0-0.tar.zst: entry "f": the prefix "/opt/conda" is longer than the package's placeholder (6 bytes)`)
 }
 
@@ -390,7 +390,7 @@ func TestCondaMeta(t *testing.T) {
 	}}
 	dir := newChannel(t, p, python("3.11.4"))
 	web := condatest.Serve(t, dir, nil)
-	r, err := install(t, condatest.NewStore(t), export(p, python("3.11.4")), Options{Channels: []string{web.URL}})
+	r, err := install(t, condatest.NewStore(t), export(p, python("3.11.4")), Options{Request: Request{Channels: []string{web.URL}}})
 	testenv.Check(t, err)
 	file, err := os.ReadFile(filepath.Join(dir, "noarch/x-1.0-0.conda"))
 	testenv.Check(t, err)
@@ -425,7 +425,7 @@ func TestNoHostPaths(t *testing.T) {
 	dir := newChannel(t, p)
 	s := condatest.NewStore(t)
 	for _, in := range []string{export(p), "@EXPLICIT\n" + dir + "/linux-64/x-1.0-0.conda\n", "@EXPLICIT\nfile://" + dir + "/linux-64/x-1.0-0.conda\n"} {
-		r, err := install(t, s, in, Options{Channels: []string{dir}})
+		r, err := install(t, s, in, Options{Request: Request{Channels: []string{dir}}})
 		testenv.Check(t, err)
 		for name, e := range r.files {
 			for _, secret := range []string{dir, s.Dir(), os.TempDir()} {

@@ -94,8 +94,8 @@ func (in *installer) cachedLayer(key string, members []*pkg) (v1.Layer, bool) {
 	return l, true
 }
 
-// learn merges the results of installing the packages.
-func (in *installer) learn() {
+// mergeInstalled merges the results of installing the packages.
+func (in *installer) mergeInstalled() {
 	in.files = map[string][]byte{}
 	for _, p := range in.packages {
 		in.env.Notes = append(in.env.Notes, p.learned.Notes...)

@@ -28,7 +28,7 @@ func TestLayerCache(t *testing.T) {
 	newer := &testPkg{name: pkgs[5].name, version: "2.0", files: []testFile{{path: "share/newer", text: "n"}}}
 	changed := slices.Clone(pkgs)
 	changed[5] = newer
-	o := Options{Channels: []string{newChannel(t, append(slices.Clone(pkgs), newer)...)}, PackageLayers: true}
+	o := Options{Request: Request{Channels: []string{newChannel(t, append(slices.Clone(pkgs), newer)...)}, PackageLayers: true}}
 	must := func(s *store.Store, o Options, pkgs ...*testPkg) *result {
 		t.Helper()
 		r, err := install(t, s, export(pkgs...), o)
@@ -65,7 +65,7 @@ func TestLayerCache(t *testing.T) {
 	for i, k := range cachedKeys(t, s)[:2] {
 		testenv.Check(t, os.WriteFile(k, []byte(swap[1-i]), 0o644))
 	}
-	again, anew := must(s, o, pkgs...), must(s, Options{Channels: o.Channels, PackageLayers: true, NoCache: true}, pkgs...)
+	again, anew := must(s, o, pkgs...), must(s, Options{Request: Request{Channels: o.Channels, PackageLayers: true, NoCache: true}}, pkgs...)
 	if condatest.LayerDigests(t, again.layers) == condatest.LayerDigests(t, first.layers) {
 		t.Error("cached layers were written again")
 	}
@@ -81,7 +81,7 @@ func TestLayerCacheNotes(t *testing.T) {
 		{path: "bin/.s-post-link.sh", text: "x"}, {path: "bin/su", text: "x", mode: 0o4755}, {path: "etc/conda/env_vars.d/s.json", text: `{"A": "1", "ROOT": "` + holder + `"}`, prefix: holder},
 		{path: "etc/conda/activate.d/s.sh", text: "export B=$A\n"}, {path: "lib64", link: "lib"}, {path: "etc/conda/activate.d/t.sh", text: "[ -d $CONDA_PREFIX/lib64 ] || export X=2"},
 	}}
-	s, o := condatest.NewStore(t), Options{Channels: []string{newChannel(t, p)}}
+	s, o := condatest.NewStore(t), Options{Request: Request{Channels: []string{newChannel(t, p)}}}
 	var first *result
 	for range 2 {
 		r, err := install(t, s, export(p), o)

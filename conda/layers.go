@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -23,7 +25,7 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 	"hpcc/store"
-	"hpcc/store/disk"
+	"hpcc/text"
 )
 
 // An Environment describes an installed plan to the image, besides its layers.
@@ -72,7 +74,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return inLayers(p.rec) })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(files.MaxParallel(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() error {
 			var err error
@@ -83,7 +85,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	in.learn()
+	in.mergeInstalled()
 	var err error
 	layers[len(groups)], err = layer.New(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layer.Writer) error {
 		return w.File("conda-meta/history", 0o644, in.history(), 0)
@@ -168,7 +170,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	var total, done int64
 	for _, r := range in.plan.pkgs {
 		total += r.Size
@@ -182,7 +184,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(6, 4))
+	g.SetLimit(files.MaxParallel(6, 4))
 	for _, r := range in.plan.pkgs {
 		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
@@ -197,7 +199,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 // read reads the metadata of all packages.
 func (in *installer) read(ctx context.Context) error {
 	g, _ := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(files.MaxParallel(goruntime.GOMAXPROCS(0), 8))
 	for _, p := range in.packages {
 		g.Go(func() error {
 			f := infoFiles{}
@@ -267,13 +269,13 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].rec.FileName, input.Text(dst), input.Text(d), owner[d].rec.FileName)
+				return fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].rec.FileName, text.Short(dst), text.Short(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.note("%s in both %s and %s; the latter's are used: %s", input.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list))
+		in.note("%s in both %s and %s; the latter's are used: %s", text.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list))
 	}
 	return nil
 }
@@ -293,10 +295,10 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 			continue
 		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
-			return fmt.Errorf("path %q would overwrite the environment's conda-meta", input.Text(dst))
+			return fmt.Errorf("path %q would overwrite the environment's conda-meta", text.Short(dst))
 		}
 		if other, twice := mine[dst]; twice {
-			return fmt.Errorf("paths %q and %q have the same destination %q", input.Text(other), input.Text(src), input.Text(dst))
+			return fmt.Errorf("paths %q and %q have the same destination %q", text.Short(other), text.Short(src), text.Short(dst))
 		}
 		mine[dst] = src
 		claim(p, dst, p.meta.paths[src].Type == "directory")
@@ -351,7 +353,7 @@ func (in *installer) finishEnv() {
 		}
 		for k, v := range m {
 			if !exports.IsVariable(k, v) {
-				in.note("%s: %q is not a variable name: left out", n, input.Text(k))
+				in.note("%s: %q is not a variable name: left out", n, text.Short(k))
 				continue
 			}
 			if k == "PATH" {

@@ -51,7 +51,7 @@ func TestDeterminism(t *testing.T) {
 			goruntime.GOMAXPROCS([]int{1, 4}[n/2])
 			s := condatest.NewStore(t)
 			for range 2 { // without and with the cache
-				r, err := install(t, s, in[n%2], Options{Channels: []string{dir}})
+				r, err := install(t, s, in[n%2], Options{Request: Request{Channels: []string{dir}}})
 				testenv.Check(t, err)
 				digests, notes := condatest.LayerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
 				if want == "" {
@@ -83,9 +83,9 @@ func TestLayersStay(t *testing.T) {
 	pkgs := many()
 	extra := &testPkg{name: "extra", files: []testFile{{path: "share/extra", text: "e"}}}
 	dir := newChannel(t, append(slices.Clone(pkgs), extra)...)
-	before, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	before, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: []string{dir}}})
 	testenv.Check(t, err)
-	after, err := install(t, condatest.NewStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
+	after, err := install(t, condatest.NewStore(t), export(append(pkgs, extra)...), Options{Request: Request{Channels: []string{dir}}})
 	testenv.Check(t, err)
 	if n := newLayers(t, before.layers, after.layers); len(before.layers) != 3 || n != 2 {
 		t.Errorf("%d of %d layers changed; want 2 of 3", n, len(before.layers))
@@ -102,7 +102,7 @@ func TestPackageLayers(t *testing.T) {
 	}
 	py := python("3.11.4")
 	dir := newChannel(t, append(slices.Clone(pkgs), py)...)
-	o := Options{Channels: []string{dir}, PackageLayers: true}
+	o := Options{Request: Request{Channels: []string{dir}, PackageLayers: true}}
 	all, err := install(t, condatest.NewStore(t), export(append(slices.Clone(pkgs), py)...), o)
 	testenv.Check(t, err)
 	if len(all.layers) != len(pkgs)+2 {
@@ -139,7 +139,7 @@ func TestExplicit(t *testing.T) {
 		{"home and variable", "~/my pkgs/app-1.0-0.conda\n$PKGS/lib-1.0-0.conda\n${PKGS}/pure-1.0-0.conda", ""},
 		{"quoted URL", "CHANNEL/app-1.0-0.conda\nCHANNEL/lib-1.0-0.conda\nCHANNEL/pure-1.0-0.conda", "file://" + strings.ReplaceAll(flat, " ", "%20") + "/my%20pkgs"},
 	} {
-		r, err := install(t, condatest.NewStore(t), "@EXPLICIT\n"+c.in, Options{Channels: []string{c.channel}})
+		r, err := install(t, condatest.NewStore(t), "@EXPLICIT\n"+c.in, Options{Request: Request{Channels: []string{c.channel}}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -170,7 +170,7 @@ func TestExplicit(t *testing.T) {
 	} {
 		for _, channel := range []string{"file://" + dir, web.URL} {
 			s := condatest.NewStore(t)
-			_, err := install(t, s, "@EXPLICIT\n"+c.in, Options{Channels: []string{channel}})
+			_, err := install(t, s, "@EXPLICIT\n"+c.in, Options{Request: Request{Channels: []string{channel}}})
 			refused(t, s, c.name, err, c.want)
 			if left := cache(t, s); len(left) > 0 {
 				t.Errorf("%s: the cache has %q", c.name, left)
@@ -195,7 +195,7 @@ func TestExplicitPlatform(t *testing.T) {
 func TestProgress(t *testing.T) {
 	pkgs := many()
 	var last, total int64
-	o := Options{Channels: []string{newChannel(t, pkgs...)}, Progress: func(done, all int64) {
+	o := Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}, Progress: func(done, all int64) {
 		if done < last {
 			t.Errorf("progress goes back from %d to %d", last, done)
 		}
@@ -215,7 +215,7 @@ func TestProgress(t *testing.T) {
 func TestCancel(t *testing.T) {
 	pkgs := many()
 	dir := newChannel(t, pkgs...)
-	plan, err := Resolve(t.Context(), read(t, export(pkgs...)), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	plan, err := Resolve(t.Context(), read(t, export(pkgs...)), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 	testenv.Check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := condatest.NewStore(t)

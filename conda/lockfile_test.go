@@ -81,7 +81,7 @@ func TestLockCustom(t *testing.T) {
 func TestDownloads(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
 	channel := newChannel(t, python, &six)
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "six"), condatest.SimpleWheel("six", "2"))}}}
+	o := Options{Request: Request{Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "six"), condatest.SimpleWheel("six", "2"))}}}, Subdir: "linux-64"}
 	e, err := exports.Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", exports.ReadOptions{})
 	testenv.Check(t, err)
 	plan, err := Resolve(t.Context(), e, o)

@@ -11,6 +11,7 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // A pathEntry is an entry of info/paths.json (CEP 34), or of its predecessors, which lack
@@ -137,7 +138,7 @@ func (f infoFiles) parse() (*meta, error) {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
 	if !solve.IsName(m.index.Name) || !solve.IsVersion(m.index.Version) || !solve.IsBuild(m.index.Build) {
-		return nil, fmt.Errorf("info/index.json: invalid name %q, version %q or build %q", input.Text(m.index.Name), input.Text(m.index.Version), input.Text(m.index.Build))
+		return nil, fmt.Errorf("info/index.json: invalid name %q, version %q or build %q", text.Short(m.index.Name), text.Short(m.index.Version), text.Short(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
 		return nil, err
@@ -176,19 +177,19 @@ func (m *meta) add(e *pathEntry) error {
 	}
 	clean, err := input.CleanPath(e.Path)
 	if err != nil {
-		return fmt.Errorf("path %q: %w", input.Text(e.Path), err)
+		return fmt.Errorf("path %q: %w", text.Short(e.Path), err)
 	}
 	if clean == "." {
-		return fmt.Errorf("path %q is the prefix itself", input.Text(e.Path))
+		return fmt.Errorf("path %q is the prefix itself", text.Short(e.Path))
 	}
 	if m.paths[clean] != nil {
-		return fmt.Errorf("duplicate path %q", input.Text(clean))
+		return fmt.Errorf("duplicate path %q", text.Short(clean))
 	}
 	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
-		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", input.Text(clean), e.Mode)
+		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", text.Short(clean), e.Mode)
 	}
 	if strings.ContainsAny(e.Placeholder, "\x00\n") {
-		return fmt.Errorf("path %q: placeholder %q is not a path", input.Text(clean), input.Text(e.Placeholder))
+		return fmt.Errorf("path %q: placeholder %q is not a path", text.Short(clean), text.Short(e.Placeholder))
 	}
 	e.Path, e.SHA256 = clean, strings.ToLower(e.SHA256)
 	m.paths[clean] = e
@@ -212,7 +213,7 @@ func (m *meta) readLegacy(f infoFiles) error {
 			file, err = input.CleanPath(file)
 		}
 		if err != nil {
-			return fmt.Errorf("reading info/has_prefix: line %q: %w", input.Text(l), err)
+			return fmt.Errorf("reading info/has_prefix: line %q: %w", text.Short(l), err)
 		}
 		if e := m.paths[file]; e != nil {
 			e.Placeholder, e.Mode = placeholder, mode

@@ -116,7 +116,7 @@ func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 		return nil, nil, err
 	}
 	p := m.problem
-	pkgs, err := p.SolveWith(ctx, all)
+	pkgs, err := p.Solve(ctx, all)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -61,7 +61,7 @@ func moved(rows []Move) string {
 // row.
 func TestMove(t *testing.T) {
 	e, source := exportOf(t, "linux-64", recorded(t)[2].Conda)
-	m := &move{export: e, source: source, fetch: index2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
+	m := &move{export: e, source: source, fetch: index2021(t, "linux-ppc64le"), options: Options{Request: Request{Channels: []string{"https://repo.anaconda.com/pkgs/main"}}, Subdir: "linux-ppc64le"}}
 	pkgs, rows, err := m.solve(t.Context())
 	testenv.Check(t, err)
 	if err := isAnswer(m.problem, pkgs); err != nil {
@@ -133,7 +133,7 @@ func TestResolveSolves(t *testing.T) {
 		&testPkg{name: "lib", version: "1.2.4", build: "py311_0", depends: []string{"python 3.11.*", "new >=1"}}, &testPkg{name: "lib", version: "1.3.0", build: "py311_0", depends: []string{"python 3.11.*"}},
 		&testPkg{name: "lib", version: "1.2.5", build: "py312_0", depends: []string{"python 3.12.*"}}, &testPkg{name: "new"}, &testPkg{name: "a", build: "h_1"})
 	in := "# platform: linux-64\npython=3.11.3=0\nlib=1.2.3=py311_0\na=1.0=h_0"
-	p, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	p, err := Resolve(t.Context(), read(t, in), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 	testenv.Check(t, err)
 	want := "other version  python 3.11.3=0 -> python=3.11.4=0  there is no version 3.11.3\nother version  lib 1.2.3=py311_0 -> lib=1.2.4=py311_0  there is no version 1.2.3\n" +
 		"same version   a 1.0=h_0 -> a=1.0=h_1\nadded          new  -> new=1.0=0  needed by lib\n"
@@ -147,7 +147,7 @@ func TestResolveSolves(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "env.txt:3: ") || !strings.Contains(err.Error(), "is not a version") {
 		t.Errorf("Read = %v; want that line 3 has no version", err)
 	}
-	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 	var le *exports.LineError
 	if !errors.As(err, &le) || le.Line != 3 || !strings.HasSuffix(err.Error(), "python=3.10 has no build for linux-64 in "+dir+"; the newest is 3.12.1") {
 		t.Errorf("Resolve = %v; want that line 3 has no python 3.10", err)
@@ -176,7 +176,7 @@ func TestPins(t *testing.T) {
 		{"another platform", "# platform: linux-aarch64\nlib=1.0=h_0\napp=1.0=0\n", false, "lib-1.0-old_0 app-0.9-0", "app"},
 		{"another build of another platform", "# platform: linux-aarch64\nlib=1.0=h_0\n", false, "lib-1.0-old_0", ""},
 	} {
-		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{first, second}, Subdir: "linux-64", Relax: c.relax})
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Request: Request{Channels: []string{first, second}, Relax: c.relax}, Subdir: "linux-64"})
 		if err != nil {
 			if !strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), "with --relax") {
 				t.Errorf("%s: %v; want %s", c.name, err, c.want)
@@ -206,7 +206,7 @@ func TestRealPins(t *testing.T) {
 		"# platform: linux-64\npytest-selenium=1.16.0=py36_0\n":               "pytest-selenium-1.16.0-py36_0 python-3.6.13-h12debd9_1",
 		"dependencies: [\"main/linux-64::pytest-selenium==1.16.0=py36_0\"]\n": "pytest-selenium-1.16.0-py36_0 python-3.6.13-h12debd9_1",
 	} {
-		m := &move{export: read(t, in), fetch: index2021(t, "linux-64"), options: Options{Subdir: "linux-64", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
+		m := &move{export: read(t, in), fetch: index2021(t, "linux-64"), options: Options{Request: Request{Channels: []string{"https://repo.anaconda.com/pkgs/main"}}, Subdir: "linux-64"}}
 		pkgs, rows, err := m.solve(t.Context())
 		if err != nil {
 			if want != "" || !strings.Contains(err.Error(), "cannot be installed together") {

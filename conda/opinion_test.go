@@ -166,7 +166,7 @@ func shapesOf() []*testPkg {
 func TestOpinion(t *testing.T) {
 	pkgs := shapesOf()
 	dir := newChannel(t, pkgs...)
-	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: []string{dir}}})
 	testenv.Check(t, err)
 	j := judge(t, packageFiles(dir, r)...)
 	j.compare(t, r, append(slices.Clone(always), notCompiled,
@@ -199,7 +199,7 @@ func TestOpinionChannel(t *testing.T) {
 	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
 	for _, subdir := range []string{"linux-64", "linux-ppc64le"} {
 		t.Run(subdir, func(t *testing.T) {
-			r, err := install(t, condatest.NewStore(t), string(text), Options{Channels: []string{dir}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})
+			r, err := install(t, condatest.NewStore(t), string(text), Options{Request: Request{Channels: []string{dir}}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})
 			testenv.Check(t, err)
 			j := judge(t, packageFiles(dir, r)...)
 			j.compare(t, r, append(slices.Clone(always), notCompiled,

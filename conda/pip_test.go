@@ -44,7 +44,7 @@ func TestExportWithPip(t *testing.T) {
 	hashed := condatest.SimpleWheel("hashed", "3")
 	wheels := condatest.WheelDir(t, condatest.SimpleWheel("demo", "1"), condatest.SimpleWheel("demo", "2", "helper", "six"), condatest.SimpleWheel("helper", "1"), hashed)
 	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(hashed.Bytes(t)))
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}
+	o := Options{Request: Request{Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}, Subdir: "linux-64"}
 	for _, c := range []struct{ name, text, want, note string }{
 		{"list.txt", export(python, &six) + "\ndemo=1=pypi_0\n", "demo 1", ""},
 		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which no package provides"},
@@ -78,7 +78,7 @@ func TestExportWithIncludes(t *testing.T) {
 	testenv.Check(t, os.Rename(filepath.Join(wheels, "near-1-py3-none-any.whl"), filepath.Join(dir, "pip/near-1-py3-none-any.whl")))
 	e, err := exports.ReadFile(filepath.Join(dir, "environment.yml"), exports.ReadOptions{Subdir: "linux-64"})
 	testenv.Check(t, err)
-	o := Options{Subdir: "linux-64", Channels: []string{newChannel(t, python)}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}
+	o := Options{Request: Request{Channels: []string{newChannel(t, python)}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}, Subdir: "linux-64"}
 	p, err := Resolve(t.Context(), e, o)
 	testenv.Check(t, err)
 	list, _, err := p.Downloads(t.Context(), condatest.NewStore(t), o)
@@ -96,7 +96,7 @@ func TestExportWithIncludes(t *testing.T) {
 func TestExportWithPipRefused(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16"}
 	channel := newChannel(t, python, &six)
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1"))}}}
+	o := Options{Request: Request{Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1"))}}}, Subdir: "linux-64"}
 	for _, c := range []struct{ name, text, python, want string }{
 		{"list.txt", export(&six) + "\ndemo=1=pypi_0\n", "", "list.txt:4: pip packages need a python in the environment"},
 		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip package cannot be installed: line 4: none==1: there is no package none in "},

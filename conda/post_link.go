@@ -10,8 +10,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/input"
 	"hpcc/conda/program"
+	"hpcc/text"
 )
 
 // postLinkDriver runs the post-link scripts in sequence as conda does (CEP 34): with the
@@ -93,9 +93,9 @@ func postLinkError(err error) error {
 		log := bytes.TrimRight(failed.Log, "\n")
 		if what, ok := strings.CutPrefix(string(log[bytes.LastIndexByte(log, '\n')+1:]), postLinkFailed); ok {
 			if program.Offline().Match(log) {
-				return &program.Error{Err: fmt.Errorf("%s: the script needs the network; skip it with --no-run and use RUN in a Dockerfile", input.Text(what)), Log: failed.Log}
+				return &program.Error{Err: fmt.Errorf("%s: the script needs the network; skip it with --no-run and use RUN in a Dockerfile", text.Short(what)), Log: failed.Log}
 			}
-			return &program.Error{Err: fmt.Errorf("%s; skip such scripts with --no-run", input.Text(what)), Log: failed.Log}
+			return &program.Error{Err: fmt.Errorf("%s; skip such scripts with --no-run", text.Short(what)), Log: failed.Log}
 		}
 	}
 	return fmt.Errorf("running the post-link scripts: %w", err)

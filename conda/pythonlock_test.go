@@ -49,7 +49,7 @@ func TestPythonLockFiles(t *testing.T) {
 		{"poetry.lock", poetry, "", "python 3.11.4, setuptools 70, pip 24, demo 1", "demo 1 needs helper, which no package provides"},
 		{"pylock.toml", "lock-version = \"1.0\"\nrequires-python = \"==3.11.*\"\n" + pylock("python_version == '3.11'", wheels[1]) + pylock("sys_platform == 'win32'", wheels[3]), "", "python 3.11.4, setuptools 70, pip 24, helper 1", "native==1 is not for linux-64 (sys_platform == 'win32') and is left out"},
 	} {
-		o := Options{Subdir: "linux-64", Channels: []string{channel}, Python: c.python}
+		o := Options{Request: Request{Channels: []string{channel}, Python: c.python}, Subdir: "linux-64"}
 		dir := testenv.Files(t, c.file, c.text)
 		e, err := exports.ReadFile(filepath.Join(dir, c.file), exports.ReadOptions{Subdir: "linux-64"})
 		testenv.Check(t, err)
@@ -84,7 +84,7 @@ func TestPythonLockFiles(t *testing.T) {
 		{strings.Replace(uvText+uv("setuptools", "", wheels[2]), "<3.13", "<3.14", 1), "3.13", "available: cp310-cp310-linux_x86_64, cp311-cp311-linux_x86_64"},
 		{strings.Replace(uvText+uv("setuptools", "", wheels[2]), ">=3.10", ">=3.12", 1), "", "uv.lock:2: python>=3.12,<3.13 has no build for linux-64"},
 	} {
-		o := Options{Subdir: "linux-64", Channels: []string{channel}, Python: c.python}
+		o := Options{Request: Request{Channels: []string{channel}, Python: c.python}, Subdir: "linux-64"}
 		if _, _, err := installPip(t, c.text, "uv.lock", o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("python %q: %v; want %q", c.python, err, c.want)
 		}

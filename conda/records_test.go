@@ -41,7 +41,7 @@ func TestRecords(t *testing.T) {
 	pkgs := prefixPackages()
 	web := condatest.Serve(t, newChannel(t, pkgs...), nil)
 	s := condatest.NewStore(t)
-	r, err := install(t, s, export(pkgs...), Options{Channels: []string{web.URL}})
+	r, err := install(t, s, export(pkgs...), Options{Request: Request{Channels: []string{web.URL}}})
 	testenv.Check(t, err)
 	owners := map[string]string{}
 	for _, p := range r.plan.pkgs {
@@ -101,7 +101,7 @@ func TestPatchedIndex(t *testing.T) {
 	for _, want := range []string{"y", "y >=1", "y <2"} {
 		p.record = map[string]any{"depends": []string{want}}
 		channelAt(t, dir, p, y)
-		r, err := install(t, s, export(p, y), Options{Channels: []string{dir}})
+		r, err := install(t, s, export(p, y), Options{Request: Request{Channels: []string{dir}}})
 		testenv.Check(t, err)
 		if m := record1(t, r, "x-1.0-0"); !slices.Equal(m.Depends, []string{want}) {
 			t.Errorf("depends = %q; the index has %q", m.Depends, want)
@@ -171,7 +171,7 @@ func TestRealConda(t *testing.T) {
 	channelAt(t, dir, pkgs...)
 	web := condatest.Serve(t, filepath.Dir(dir), nil).URL + "/lab"
 	for channel, name := range map[string]string{web: "lab", dir: "<unknown>"} {
-		r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{channel}})
+		r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: []string{channel}}})
 		testenv.Check(t, err)
 		c := newConda(t, r)
 		var list []struct {

@@ -53,12 +53,12 @@ func TestRegistry(t *testing.T) {
 	dir := newChannel(t, pkgs...)
 	registry := condatest.Registry(t, false)
 	channel := condatest.PushChannel(t, registry, dir, "mirrors/conda-forge")
-	want, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	want, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: []string{dir}}})
 	testenv.Check(t, err)
 	manifest := "/v2/mirrors/conda-forge/linux-64/a/manifests/1__e__2.0__p__cu118-0"
 	pushed := registry.Count(manifest)
 	for _, text := range []string{export(pkgs...), "name: x\ndependencies: [conda-forge::a]\n", "name: x\nchannels: [CHANNEL]\ndependencies: ['CHANNEL::a', CHANNEL/noarch::b-c.d]\n"} {
-		r, err := install(t, condatest.NewStore(t), text, Options{Channels: []string{channel}, Cache: t.TempDir()})
+		r, err := install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{channel}}, Cache: t.TempDir()})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -79,7 +79,7 @@ func TestRegistry(t *testing.T) {
 
 	missing := condatest.FileURL(filepath.Join(t.TempDir(), "missing"))
 	for name, group := range map[string][]string{"first": {missing, channel}, "second": {condatest.FileURL(dir), channel}} {
-		r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: group[:1], Mirrors: [][]string{group}})
+		r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: group[:1]}, Mirrors: [][]string{group}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if got, want := condatest.LayerDigests(t, r.layers), condatest.LayerDigests(t, want.layers); got != want {
@@ -96,7 +96,7 @@ func TestRegistryChannel(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "requirements.txt"))
 	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
 	rows := strings.Join(regexp.MustCompile(`(?m)^(?:#.*|(?:bzip2|libdb|libffi|libgcc|libzlib|openssl|tzdata)=.*)\n`).FindAllString(string(text), -1), "") // both formats, and noarch
-	o := Options{Channels: []string{dir}, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }}
+	o := Options{Request: Request{Channels: []string{dir}}, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }}
 	want, err := install(t, condatest.NewStore(t), rows, o)
 	testenv.Check(t, err)
 	channel := condatest.PushChannel(t, condatest.Registry(t, false), dir, "debian")
@@ -120,7 +120,7 @@ func TestRegistryLists(t *testing.T) {
 	pkgs := registryPackages()
 	registry := condatest.Registry(t, false)
 	channel := condatest.PushChannel(t, registry, newChannel(t, pkgs...), "m/c")
-	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{channel}})
+	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: []string{channel}}})
 	testenv.Check(t, err)
 	want := condatest.LayerDigests(t, r.layers)
 
@@ -181,7 +181,7 @@ func TestRegistryCache(t *testing.T) {
 		}
 		return condatest.PushChannel(t, registry, only, "c")
 	}
-	o := Options{Channels: []string{push()}, Subdir: "linux-64", Cache: t.TempDir()}
+	o := Options{Request: Request{Channels: []string{push()}}, Subdir: "linux-64", Cache: t.TempDir()}
 	blobs := func() (n int) {
 		registry.Mu.Lock()
 		defer registry.Mu.Unlock()
@@ -242,13 +242,13 @@ func TestRegistryRefused(t *testing.T) {
 		"@EXPLICIT\noci:///c/linux-64/a-1.0-0.conda":                                  "not of the form oci://HOST/CHANNEL",
 	} {
 		s := condatest.NewStore(t)
-		_, err := install(t, s, text, Options{Channels: []string{channel}})
+		_, err := install(t, s, text, Options{Request: Request{Channels: []string{channel}}})
 		refused(t, s, text, err, want)
 		if strings.Contains(fmt.Sprint(err), "s3cret") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	_, err := install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{"oci://" + registry.Host() + "/none"}})
+	_, err := install(t, condatest.NewStore(t), "a=1.0=0", Options{Request: Request{Channels: []string{"oci://" + registry.Host() + "/none"}}})
 	refused(t, nil, "no channel", err, "/none has no index for linux-64 or noarch (repodata.json): check the URL, or log in to a private channel with \"hpcc login "+registry.Host()+"\"")
 
 	// The registry sends other bytes than those of the digest, in the index and in a package.
@@ -261,7 +261,7 @@ func TestRegistryRefused(t *testing.T) {
 			return true
 		})
 		s := condatest.NewStore(t)
-		_, err := install(t, s, "a=1.0=0", Options{Channels: []string{channel}, Cache: t.TempDir()})
+		_, err := install(t, s, "a=1.0=0", Options{Request: Request{Channels: []string{channel}}, Cache: t.TempDir()})
 		refused(t, s, part, err, "digest mismatch: sha256:")
 	}
 	// A broken transfer resumes.
@@ -273,7 +273,7 @@ func TestRegistryRefused(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 		panic(http.ErrAbortHandler)
 	})
-	_, err = install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "a=1.0=0", Options{Request: Request{Channels: []string{channel}}})
 	if err != nil {
 		t.Errorf("a broken transfer: %v", err)
 	}
@@ -292,7 +292,7 @@ func TestRegistryLogin(t *testing.T) {
 			config = fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, registry.Host(), base64.StdEncoding.EncodeToString([]byte(condatest.RegistryUser+":"+password)))
 		}
 		testenv.Write(t, filepath.Join(docker, "config.json"), config)
-		_, err := install(t, condatest.NewStore(t), "a=1.0=0", Options{Channels: []string{channel}})
+		_, err := install(t, condatest.NewStore(t), "a=1.0=0", Options{Request: Request{Channels: []string{channel}}})
 		hint := ""
 		if advised := (interface{ Advice() string })(nil); errors.As(err, &advised) {
 			hint = advised.Advice()

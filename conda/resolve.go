@@ -28,7 +28,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/moby/buildkit/util/suggest"
+	"hpcc/files"
+
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/exports"
@@ -38,41 +39,47 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/program"
 	"hpcc/conda/solve"
-	"hpcc/store/disk"
+	"hpcc/text"
 )
 
-// Options control where packages come from and how they are installed.
-type Options struct {
-	Channels []string                // URLs, directories or names, in order of preference
-	Mirrors  [][]string              // URLs of one channel each, from [Condarc.Mirrors], tried in turn
-	Subdir   string                  // the platform to install for, such as linux-64
-	Prefix   string                  // path of the environment in the image; "": /opt/conda
-	Cache    string                  // directory of cached indexes; "": no cache
-	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
-	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
-	Relax    bool                    // replace packages that the export pins if they do not fit the others
-	Virtual  []*solve.Record         // virtual packages of the target machine, from [Options.SetVirtual]
-	Python   string                  // X.Y for an export of pip packages only; "": the newest in the channels
-	Indexes  pip.Indexes             // indexes of wheels, before those of the export
-	Step     program.StepFunc        // runs scripts of packages; nil: nothing can run
-	NoStep   string                  // why nothing can run, for people
-	Progress func(done, total int64) // reports the bytes of downloads
+// A Request is what the user asks for, besides the export.
+type Request struct {
+	Channels []string    // URLs, directories or names, in order of preference
+	Relax    bool        // replace packages that the export pins if they do not fit the others
+	Python   string      // X.Y for an export of pip packages only; "": the newest in the channels
+	Indexes  pip.Indexes // indexes of wheels, before those of the export
+	Prefix   string      // path of the environment in the image; "": /opt/conda
 
 	// Packages are MatchSpecs of packages to install too, unless the export names them or has
 	// exact packages only.
 	Packages []string
-
-	// Installed reports the size of the packages whose files were written to layers, as
-	// archives in bytes. Calls do not overlap.
-	Installed func(done, total int64)
 
 	// PackageLayers gives each package a layer of its own. It is the same for all
 	// environments with the package at the same prefix and, if the package is noarch,
 	// for the same python. Otherwise small packages share layers.
 	PackageLayers bool
 
-	NoCache bool      // ignore layers in the store
-	Tee     layer.Tee // receives the layers while they are written; may be nil
+	NoCache bool // ignore layers in the store
+}
+
+// Options are a request, and what this machine and the base image add to it.
+type Options struct {
+	Request
+	Mirrors  [][]string              // URLs of one channel each, from [Condarc.Mirrors], tried in turn
+	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
+	Subdir   string                  // the platform to install for, such as linux-64
+	Virtual  []*solve.Record         // virtual packages of the target machine, from [Options.SetVirtual]
+	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
+	Cache    string                  // directory of cached indexes; "": no cache
+	Step     program.StepFunc        // runs scripts of packages; nil: nothing can run
+	NoStep   string                  // why nothing can run, for people
+	Progress func(done, total int64) // reports the bytes of downloads
+
+	// Installed reports the size of the packages whose files were written to layers, as
+	// archives in bytes. Calls do not overlap.
+	Installed func(done, total int64)
+
+	Tee layer.Tee // receives the layers while they are written; may be nil
 }
 
 // DefaultPrefix is the default path of the environment: existing scripts often call
@@ -129,7 +136,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	case alone && len(o.Channels) == 0:
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
-		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", input.Text(o.Python))
+		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", text.Short(o.Python))
 	case alone:
 		if s := excludesPython(e, o.Python); s != nil {
 			return nil, &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", s.Text, o.Python)}
@@ -493,7 +500,7 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	found := make([][]*solve.Record, len(opened)*len(subs))
 	absent := make([]bool, len(found))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(4, 4))
+	g.SetLimit(files.MaxParallel(4, 4))
 	for i := range found {
 		g.Go(func() (err error) {
 			found[i], err = opened[i/len(subs)].index(gctx, subs[i%len(subs)], wanted)
@@ -570,10 +577,7 @@ func similar(ctx context.Context, channels []channel, subdir string) func(name s
 		slices.Sort(names)
 		return names
 	})
-	return func(name string) string {
-		match, _ := suggest.Search(name, known(), true)
-		return match
-	}
+	return func(name string) string { return text.Nearest(name, known()) }
 }
 
 // noneNamed describes a name that no channel has.

@@ -58,7 +58,7 @@ func TestLookup(t *testing.T) {
 		{"another platform, another build, the same python", "# platform: linux-64\npython=3.11.4=h1_0\nlib=2.0=py311h1_0", "linux-aarch64", "lib", "first/linux-aarch64/lib-2.0-py311h3_3.conda"},
 		{"another platform, noarch", "# platform: linux-64\npure=1.0=0", "linux-aarch64", "pure", "first/noarch/pure-1.0-0.conda"},
 	} {
-		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{first, second}, Subdir: c.subdir})
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Request: Request{Channels: []string{first, second}}, Subdir: c.subdir})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -79,7 +79,7 @@ func TestLookup(t *testing.T) {
 func TestLookupPrefersConda(t *testing.T) {
 	old := &testPkg{name: "a", format: ".tar.bz2"}
 	dir := newChannel(t, old, &testPkg{name: "a"})
-	p, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	p, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 	if err != nil || filepath.Base(found(p, "a")) != "a-1.0-0.conda" {
 		t.Errorf("Resolve = %v, %v; want the .conda archive", p, err)
 	}
@@ -89,7 +89,7 @@ func TestLookupMissing(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a"}, &testPkg{name: "b", version: "1.1"}, &testPkg{name: "b", version: "1.2"}, &testPkg{name: "c", build: "h1_0"},
 		&testPkg{name: "d", build: "py312_0"}, &testPkg{name: "python", version: "3.11.4"})
 	in := "# platform: linux-64\na=1.0=0\nnone=1=0\nb=1.0=0\nc=1.0=h2_0\nother::a2=1\npython=3.11.4=0\nd=1.0\n"
-	_, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	_, err := Resolve(t.Context(), read(t, in), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 	var le *exports.LineError
 	if !errors.As(err, &le) || le.Line != 3 {
 		t.Fatalf("Resolve = %v; want a LineError for line 3", err)
@@ -111,7 +111,7 @@ func TestMisspelt(t *testing.T) {
 				"line 5: sipy (no package of that name; did you mean scipy?); line 6: nothing-like-it (no package of that name)"},
 		{"# platform: linux-64\npython=3.11.4=0\nnumpyy=1.0=0\n", "env.txt:3: 1 of 2 packages is not in the channels for linux-64: numpyy=1.0=0 (no package of that name; did you mean numpy?)"},
 	} {
-		_, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+		_, err := Resolve(t.Context(), read(t, c.in), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%q:\n%v; want\n%s", c.in, err, c.want)
 		}
@@ -126,17 +126,17 @@ func TestResolveRefuses(t *testing.T) {
 		want     string
 	}{
 		{"no channel", "a=1.0=0", Options{}, "name one with --channel"},
-		{"empty channel", "a=1.0=0", Options{Channels: []string{""}}, "empty"},
-		{"defaults", "a=1.0=0", Options{Channels: []string{"defaults"}}, "consent"},
-		{"scheme", "a=1.0=0", Options{Channels: []string{"ftp://c"}}, "not an http, https, oci or file URL"},
-		{"blank", "a=1.0=0", Options{Channels: []string{"a b"}}, "not a URL, a directory or a name"},
-		{"no such directory", "a=1.0=0", Options{Channels: []string{dir + "/none"}}, "check the URL"},
-		{"file of another host", "a=1.0=0", Options{Channels: []string{"file://host" + dir}}, "not of the form file:///directory"},
-		{"relative prefix", "a=1.0=0", Options{Prefix: "opt"}, "not a clean absolute path"},
-		{"unclean prefix", "a=1.0=0", Options{Prefix: "/opt/../x"}, "not a clean absolute path"},
-		{"the root", "a=1.0=0", Options{Prefix: "/"}, "not a clean absolute path"},
-		{"blank in the prefix", "a=1.0=0", Options{Prefix: "/a b"}, "not a clean absolute path"},
-		{"long prefix", "a=1.0=0", Options{Prefix: "/" + strings.Repeat("x", 80)}, "longer than 80 bytes"},
+		{"empty channel", "a=1.0=0", Options{Request: Request{Channels: []string{""}}}, "empty"},
+		{"defaults", "a=1.0=0", Options{Request: Request{Channels: []string{"defaults"}}}, "consent"},
+		{"scheme", "a=1.0=0", Options{Request: Request{Channels: []string{"ftp://c"}}}, "not an http, https, oci or file URL"},
+		{"blank", "a=1.0=0", Options{Request: Request{Channels: []string{"a b"}}}, "not a URL, a directory or a name"},
+		{"no such directory", "a=1.0=0", Options{Request: Request{Channels: []string{dir + "/none"}}}, "check the URL"},
+		{"file of another host", "a=1.0=0", Options{Request: Request{Channels: []string{"file://host" + dir}}}, "not of the form file:///directory"},
+		{"relative prefix", "a=1.0=0", Options{Request: Request{Prefix: "opt"}}, "not a clean absolute path"},
+		{"unclean prefix", "a=1.0=0", Options{Request: Request{Prefix: "/opt/../x"}}, "not a clean absolute path"},
+		{"the root", "a=1.0=0", Options{Request: Request{Prefix: "/"}}, "not a clean absolute path"},
+		{"blank in the prefix", "a=1.0=0", Options{Request: Request{Prefix: "/a b"}}, "not a clean absolute path"},
+		{"long prefix", "a=1.0=0", Options{Request: Request{Prefix: "/" + strings.Repeat("x", 80)}}, "longer than 80 bytes"},
 		{"explicit, other platform", "@EXPLICIT\nhttps://c/osx-64/a-1-0.conda", Options{}, "env.txt:2: a-1-0.conda is for osx-64"},
 		{"explicit, other linux", "@EXPLICIT\nhttps://c/linux-ppc64le/a-1-0.conda", Options{}, "a-1-0.conda is for linux-ppc64le"},
 	} {
@@ -194,7 +194,7 @@ func TestClosure(t *testing.T) {
 		{"environment", "dependencies:\n- a=1.0=0\n", "c-2.0-0 b-1.0-0 a-1.0-0", "exact          a 1.0=0 -> a=1.0=0\nadded          c  -> c=2.0=0  needed by b\nadded          b  -> b=1.0=0  needed by a\n"},
 		{"unavailable", "a=1.0=0\nd=1.0=0", "", "env.txt:2: d==1.0=0 cannot be installed for linux-64:\n  d 1.0 needs gone >=2; there is no package named gone for linux-64 in " + dir},
 	} {
-		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 		if err != nil {
 			if c.want != "" || !strings.HasPrefix(err.Error(), c.moves) {
 				t.Errorf("%s: %v; want %s", c.name, err, c.moves)

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/klauspost/compress/zstd"
 	"github.com/tinylib/msgp/msgp"
 	"golang.org/x/sync/errgroup"
@@ -23,7 +25,6 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/solve"
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // Sharded indexes (CEP 16): one file maps each package name to the digest of a shard, the file
@@ -83,7 +84,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	slices.Sort(names)
 	found := make([][]*solve.Record, len(names))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(shardsAtATime, 4))
+	g.SetLimit(files.MaxParallel(shardsAtATime, 4))
 	for i, name := range names {
 		g.Go(func() error {
 			text, err := c.shard(gctx, shardsURL, ix.Shards[name])

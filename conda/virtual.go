@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/exports"
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // Versions of Linux and the C library where those of the image are unknown. Tools that follow
@@ -55,7 +57,7 @@ func (o *Options) SetVirtual(values []string) error {
 		name, version, ok := strings.Cut(v, "=")
 		version, build, _ := strings.Cut(version, "=")
 		if !ok {
-			return fmt.Errorf("virtual package %q has no version; write it as %s=VERSION", input.Text(v), input.Text(name))
+			return fmt.Errorf("virtual package %q has no version; write it as %s=VERSION", text.Short(v), text.Short(name))
 		}
 		r, err := virtualRecord(name, version, build)
 		if err != nil {
@@ -74,11 +76,11 @@ func virtualRecord(name, version, build string) (*solve.Record, error) {
 	r := &solve.Record{Name: name, Version: version, Build: cmp.Or(build, "0")}
 	switch {
 	case !solve.IsName(name) || !strings.HasPrefix(name, "__"):
-		return nil, fmt.Errorf("%q is not the name of a virtual package, such as __cuda", input.Text(name))
+		return nil, fmt.Errorf("%q is not the name of a virtual package, such as __cuda", text.Short(name))
 	case name == "__archspec" && version != "" && build == "":
 		return nil, fmt.Errorf("virtual package %s has no build, the name of a processor; write it as __archspec=1=x86_64_v3", name)
 	case !solve.IsBuild(r.Build):
-		return nil, fmt.Errorf("virtual package %s: %q is not a build string", name, input.Text(build))
+		return nil, fmt.Errorf("virtual package %s: %q is not a build string", name, text.Short(build))
 	case version != "":
 		if err := solve.CheckVersion(version); err != nil {
 			return nil, fmt.Errorf("virtual package %s: %w", name, err)
@@ -90,7 +92,7 @@ func virtualRecord(name, version, build string) (*solve.Record, error) {
 // readVirtualFile adds a platform's virtual packages in a file. A version and its build are
 // separated by a blank.
 func readVirtualFile(file, subdir string, found map[string]*solve.Record) error {
-	f, err := wait.Open(file)
+	f, err := files.Open(file)
 	if err != nil {
 		return fmt.Errorf("reading virtual packages: %w; a value is NAME=VERSION, such as __cuda=12.4, or a file", err)
 	}

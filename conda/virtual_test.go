@@ -120,7 +120,7 @@ func TestPixiManifest(t *testing.T) {
 		{"a newer image", head + "old = \"*\"\n[system-requirements]\nlibc = \"2.29\"\n", nil, "2.36", "pixi.toml:6: "},
 		{"a limit that cannot hold", head + "[constraints]\nssl = \">3\"\n", nil, "", "pixi.toml:5: torch and ssl >3 cannot be installed together for linux-64"},
 	} {
-		o := Options{Subdir: "linux-64", Channels: []string{channel}}
+		o := Options{Request: Request{Channels: []string{channel}}, Subdir: "linux-64"}
 		testenv.Check(t, o.SetVirtual(c.flags))
 		if c.libc != "" {
 			o.Libc = func() (Libc, error) { return Libc{Glibc: c.libc}, nil }

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/conda/pip"
-	"hpcc/store/wait"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
@@ -54,9 +55,9 @@ func TestServerFaults(t *testing.T) {
 				defer server.Close()
 				var mu sync.Mutex
 				messages := ""
-				patience := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(),
+				limits := web.Limits{Header: fault.Limit(), Idle: fault.Limit(),
 					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); messages += line + "\n" }}
-				ctx := wait.With(t.Context(), patience)
+				ctx := web.With(t.Context(), limits)
 				do := func() error {
 					s := condatest.NewStore(t)
 					if c.dir == "" {
@@ -68,7 +69,7 @@ func TestServerFaults(t *testing.T) {
 						}
 						return err
 					}
-					o := Options{Channels: []string{server.URL}, Subdir: "linux-64"}
+					o := Options{Request: Request{Channels: []string{server.URL}}, Subdir: "linux-64"}
 					plan, err := Resolve(ctx, read(t, export(&p)), o)
 					if err == nil {
 						_, _, err = plan.Layers(ctx, s, o)
@@ -85,8 +86,8 @@ func TestServerFaults(t *testing.T) {
 				if faults := server.Set(fault, 2, match); faults < 3 {
 					t.Errorf("permanent fault: the server received %d requests; want at least 3 (error %v)", faults, err)
 				}
-				patience.Attempts = 20 // for slow machines
-				ctx = wait.With(t.Context(), patience)
+				limits.Attempts = 20 // for slow machines
+				ctx = web.With(t.Context(), limits)
 				if err := do(); err != nil {
 					t.Errorf("temporary fault: %v", err)
 				}
@@ -114,8 +115,8 @@ func TestSilentMirror(t *testing.T) {
 	bad, good := hostile.Serve(http.FileServer(http.Dir(dir)), false), condatest.Serve(t, dir, nil)
 	defer bad.Close()
 	bad.Set(hostile.Silent, -1, func(*http.Request) bool { return true })
-	ctx := wait.With(t.Context(), wait.Patience{Header: 200 * time.Millisecond, Backoff: time.Millisecond})
-	o := Options{Channels: []string{bad.URL}, Subdir: "linux-64", Mirrors: [][]string{{bad.URL, good.URL}}}
+	ctx := web.With(t.Context(), web.Limits{Header: 200 * time.Millisecond, Backoff: time.Millisecond})
+	o := Options{Request: Request{Channels: []string{bad.URL}}, Subdir: "linux-64", Mirrors: [][]string{{bad.URL, good.URL}}}
 	plan, err := Resolve(ctx, read(t, export(&p)), o)
 	if err == nil {
 		_, _, err = plan.Layers(ctx, condatest.NewStore(t), o)

@@ -22,7 +22,7 @@ func TestPipOnConda(t *testing.T) {
 	dir := newChannel(t, &python, &torch, &noarch)
 	e, err := exports.Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", exports.ReadOptions{})
 	testenv.Check(t, err)
-	plan, err := Resolve(t.Context(), e, Options{Channels: []string{dir}, Subdir: "linux-64"})
+	plan, err := Resolve(t.Context(), e, Options{Request: Request{Channels: []string{dir}}, Subdir: "linux-64"})
 	testenv.Check(t, err)
 	in := &installer{plan: plan, store: condatest.NewStore(t), env: &Environment{}}
 	testenv.Check(t, errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()))

@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"hpcc/text"
 )
 
 // maxSize limits the size of a file, in bytes.
@@ -119,26 +121,18 @@ func (c *Change) At() string { return c.at }
 func parse(line string, exact bool) (Change, error) {
 	name, value, ok := strings.Cut(line, "=")
 	if !ok {
-		return Change{}, fmt.Errorf("%q has no \"=\"; write NAME=VALUE, or begin a comment with #", shorten(line))
+		return Change{}, fmt.Errorf("%q has no \"=\"; write NAME=VALUE, or begin a comment with #", text.Short(line))
 	}
 	if name == "" {
-		return Change{}, fmt.Errorf("%q has no name before its \"=\"", shorten(line))
+		return Change{}, fmt.Errorf("%q has no name before its \"=\"", text.Short(line))
 	}
 	if strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
-		return Change{}, fmt.Errorf("variable %q contains a NUL byte, which an environment cannot contain", shorten(name))
+		return Change{}, fmt.Errorf("variable %q contains a NUL byte, which an environment cannot contain", text.Short(name))
 	}
 	if !exact && len(value) >= 2 && value[0] == '\'' && value[len(value)-1] == '\'' {
 		value = value[1 : len(value)-1]
 	}
 	return Change{name: name, value: value, exact: exact}, nil
-}
-
-// shorten truncates s to 60 bytes, for messages.
-func shorten(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "…"
-	}
-	return s
 }
 
 // Apply applies the changes in order and returns the new environment. It does not modify
@@ -180,7 +174,7 @@ func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 
 // tooLarge returns an error: subject, the value or the environment, exceeds limit bytes.
 func (c *Change) tooLarge(subject string, limit int) error {
-	err := fmt.Errorf("setting variable %q: %s would be larger than %d bytes", shorten(c.name), subject, limit)
+	err := fmt.Errorf("setting variable %q: %s would be larger than %d bytes", text.Short(c.name), subject, limit)
 	if c.at != "" {
 		err = fmt.Errorf("%s: %w", c.at, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A commandLine is a command line of a program whose subcommands have options of their own.
@@ -65,7 +65,7 @@ func (l *commandLine) option(table map[string]Role, args []Word) (rest []Word, e
 // meant, or else the given advice.
 func spelling(word string, known iter.Seq[string], advice string) string {
 	name, _, _ := strings.Cut(word, "=")
-	if near := message.Nearest(name, slices.Sorted(known)); near != "" {
+	if near := text.Nearest(name, slices.Sorted(known)); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return advice

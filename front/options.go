@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A Word is an argument of a command line, which may be part of a script.
@@ -24,7 +24,7 @@ func (w Word) After(n int) Word {
 	case len(w.Source) >= n && w.Source[:n] == w.Text[:n]:
 		out.Source = w.Source[n:]
 	case !w.Live:
-		out.Source = shellword.Quote(out.Text)
+		out.Source = text.Quote(out.Text)
 	}
 	return out
 }

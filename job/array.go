@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // An Array is the set of indices of an array job, as ranges with an optional step, and the number
@@ -34,7 +34,7 @@ func ParseArray(s string) (Array, error) {
 		return a, nil
 	}
 	fail := func(format string, args ...any) (Array, error) {
-		return Array{}, fmt.Errorf("array %q: "+format, append([]any{message.Short(s)}, args...)...)
+		return Array{}, fmt.Errorf("array %q: "+format, append([]any{text.Short(s)}, args...)...)
 	}
 	list, limit, ok := strings.Cut(s, "%")
 	if ok {
@@ -83,11 +83,11 @@ func parseRange(p string) (span, error) {
 	}
 	if hasStep {
 		if r.Step, err = index(step); err != nil || r.Step == 0 || !hasLast {
-			return r, fmt.Errorf("the step in %q is not a positive number after a range", message.Short(p))
+			return r, fmt.Errorf("the step in %q is not a positive number after a range", text.Short(p))
 		}
 	}
 	if r.Last < r.First {
-		return r, fmt.Errorf("the end of range %q is below its start", message.Short(p))
+		return r, fmt.Errorf("the end of range %q is below its start", text.Short(p))
 	}
 	r.Last -= (r.Last - r.First) % r.Step
 	return r, nil
@@ -96,11 +96,11 @@ func parseRange(p string) (span, error) {
 // index parses a decimal number of at most maxIndex.
 func index(s string) (int, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is not an index", message.Short(s))
+		return 0, fmt.Errorf("%q is not an index", text.Short(s))
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n > maxIndex {
-		return 0, fmt.Errorf("%q is above the largest index, %d", message.Short(s), maxIndex)
+		return 0, fmt.Errorf("%q is above the largest index, %d", text.Short(s), maxIndex)
 	}
 	return n, nil
 }

@@ -10,10 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"hpcc/files"
 
-	"hpcc/job/atomicfile"
-	"hpcc/store/seal"
+	"golang.org/x/sys/unix"
 )
 
 // The records of successful tasks of large arrays are lines of one file for each host,
@@ -49,7 +48,7 @@ func collect(dir, host string, list []Task) error {
 	var lines []byte
 	sync := false
 	for i := range list {
-		b, err := seal.JSON(&list[i])
+		b, err := files.SealJSON(&list[i])
 		if err != nil {
 			return err
 		}
@@ -60,7 +59,7 @@ func collect(dir, host string, list []Task) error {
 	if len(list) > 1 {
 		what = fmt.Sprintf("the records of %d tasks", len(list))
 	}
-	f, err := atomicfile.Create(filepath.Join(dir, collectedName(host)), os.O_WRONLY|os.O_APPEND)
+	f, err := files.Create(filepath.Join(dir, collectedName(host)), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("adding %s: %w", what, err)
 	}
@@ -103,8 +102,8 @@ func (t *Task) Collected(dir string) bool {
 
 // Limits of collected records, in bytes.
 const (
-	maxCollected     = atomicfile.MaxSize // of a line
-	maxCollectedFile = 1 << 30            // of a file; three million records have that size
+	maxCollected     = files.MaxSize // of a line
+	maxCollectedFile = 1 << 30       // of a file; three million records have that size
 )
 
 // readCollected reads the collected records of one host. bad lists the lines that are damaged.
@@ -138,7 +137,7 @@ func readCollected(file string) (list []Task, bad []error, err error) {
 			continue
 		}
 		var t Task
-		if err = seal.CheckJSON(line); err == nil {
+		if err = files.CheckJSON(line); err == nil {
 			err = json.Unmarshal(line, &t)
 		}
 		if err == nil && !t.OK() {

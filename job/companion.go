@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/job/atomicfile"
-	"hpcc/job/message"
-	"hpcc/job/shellword"
+	"hpcc/files"
+
+	"hpcc/text"
 )
 
 // A Companion is the record of a companion: a program that runs next to a task until the task
@@ -35,7 +35,7 @@ func companionFile(dir, name string) string { return filepath.Join(dir, "beside.
 func (b *Companion) Write(dir string) error {
 	text, err := json.Marshal(b)
 	if err == nil {
-		err = atomicfile.Write(companionFile(dir, b.Name), append(text, '\n'))
+		err = files.Write(companionFile(dir, b.Name), append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of %s for task %d: %w", b.Name, b.Task, err)
@@ -89,7 +89,7 @@ func (j *Job) CompanionArgs() []string {
 		first = k
 		break
 	}
-	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, shellword.Join(w))}
+	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, text.CommandLine(w))}
 }
 
 // ParseCompanion parses the value of --beside: the index of the task, the companion's name and its
@@ -98,7 +98,7 @@ func ParseCompanion(line string) (index int, name string, argv []string, err err
 	if line == "" {
 		return 0, "", nil, nil
 	}
-	list, err := shellword.Split(line, false)
+	list, err := text.Words(line, false)
 	if err == nil && len(list) < 3 {
 		err = errors.New("not of the form INDEX NAME ARGV")
 	}
@@ -109,7 +109,7 @@ func ParseCompanion(line string) (index int, name string, argv []string, err err
 		err = errors.New("invalid name")
 	}
 	if err != nil {
-		return 0, "", nil, fmt.Errorf("companion %q: %w", message.Short(line), err)
+		return 0, "", nil, fmt.Errorf("companion %q: %w", text.Short(line), err)
 	}
 	for _, w := range list[2:] {
 		argv = append(argv, w.Text)

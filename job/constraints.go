@@ -2,11 +2,12 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // Constraints hold the requests of scripts that hpcc has no flags for and that at least two
@@ -50,27 +51,15 @@ func ParseWarning(s string) (Warning, error) {
 	}
 	d, err := time.ParseDuration(lead)
 	if err != nil || d <= 0 || d > quantity.MaxTime {
-		return Warning{}, fmt.Errorf("%q is not a time before the limit; write %s@5m", message.Short(lead), sig)
+		return Warning{}, fmt.Errorf("%q is not a time before the limit; write %s@5m", text.Short(lead), sig)
 	}
 	return Warning{Signal: sig, Lead: d}, nil
 }
 
 // check returns an error for values that would break out of a directive.
 func (w *Constraints) check() error {
-	lists := map[string][]string{"feature": w.Features, "host": append(append([]string{}, w.Hosts...), w.NotHosts...),
-		"job id": append(append(append([]string{}, w.AfterAny...), w.AfterFailed...), w.AfterEach...),
-		"word":   append(append([]string{}, w.MailOn...), w.Export...)}
-	for what, s := range map[string]string{"GPU type": w.GPUType, "QoS": w.QoS, "signal": w.Warning.Signal, "begin": w.Begin, "requeue": w.Requeue} {
-		if s != "" {
-			lists[what] = []string{s}
-		}
-	}
-	for what, list := range lists {
-		for _, s := range list {
-			if !WordText().MatchString(s) {
-				return fmt.Errorf("%s %q: contains characters that directives cannot hold", what, s)
-			}
-		}
-	}
-	return nil
+	return checkWords(words{"feature", w.Features}, words{"host", slices.Concat(w.Hosts, w.NotHosts)},
+		words{"job ID", slices.Concat(w.AfterAny, w.AfterFailed, w.AfterEach)}, words{"word", slices.Concat(w.MailOn, w.Export)},
+		words{"GPU type", []string{w.GPUType}}, words{"QoS", []string{w.QoS}}, words{"signal", []string{w.Warning.Signal}},
+		words{"begin", []string{w.Begin}}, words{"requeue", []string{w.Requeue}})
 }

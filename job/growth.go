@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // A growth specifies how a request grows from attempt to attempt. The zero value never grows.
@@ -54,10 +54,10 @@ func parseGrowth(s, example string, parse func(string) (int64, error)) (g growth
 	}
 	g.Factor, err = strconv.ParseFloat(digits, 64)
 	if !ok || err != nil || strings.Trim(digits, "0123456789.") != "" {
-		return growth{}, fmt.Errorf("%q: not a factor with an optional maximum (for example %s)", message.Short(s), example)
+		return growth{}, fmt.Errorf("%q: not a factor with an optional maximum (for example %s)", text.Short(s), example)
 	}
 	if g.Factor < minFactor || g.Factor > maxFactor {
-		return growth{}, fmt.Errorf("%q: the factor is not between %v and %d", message.Short(s), minFactor, maxFactor)
+		return growth{}, fmt.Errorf("%q: the factor is not between %v and %d", text.Short(s), minFactor, maxFactor)
 	}
 	if hasMax {
 		g.Max, err = parse(most)

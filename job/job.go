@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A Target is a kind of scheduler.
@@ -187,23 +187,22 @@ func (j *Job) Check() error {
 	case strings.ContainsAny(j.Tensorboard, "\x00\n\r"):
 		return fmt.Errorf("TensorBoard directory %q: contains a line break or a NUL byte", j.Tensorboard)
 	case j.Tasks > 0 && j.TasksPerNode > 0 && j.Nodes > 0 && j.Tasks > j.Nodes*j.TasksPerNode:
-		return fmt.Errorf("%d tasks do not fit on %s with %d each", j.Tasks, message.Count(j.Nodes, "node"), j.TasksPerNode)
+		return fmt.Errorf("%d tasks do not fit on %s with %d each", j.Tasks, text.Count(j.Nodes, "node", "nodes"), j.TasksPerNode)
 	}
-	for what, n := range map[string]int64{"number of nodes": int64(j.Nodes), "number of tasks": int64(j.Tasks), "number of tasks per node": int64(j.TasksPerNode),
-		"number of CPUs": int64(j.CPUs), "number of GPUs": int64(j.GPUs), "memory": j.Memory, "time limit": int64(j.Time)} {
-		if n < 0 {
-			return fmt.Errorf("the requested %s is negative", what)
+	for _, request := range []struct {
+		what string
+		n    int64
+	}{
+		{"number of nodes", int64(j.Nodes)}, {"number of tasks", int64(j.Tasks)}, {"number of tasks per node", int64(j.TasksPerNode)},
+		{"number of CPUs", int64(j.CPUs)}, {"number of GPUs", int64(j.GPUs)}, {"memory", j.Memory}, {"time limit", int64(j.Time)},
+	} {
+		if request.n < 0 {
+			return fmt.Errorf("the requested %s is negative", request.what)
 		}
 	}
-	for what, s := range map[string]string{"queue": j.Queue, "account": j.Account, "mail address": j.Mail} {
-		if s != "" && !WordText().MatchString(s) {
-			return fmt.Errorf("%s %q: contains characters that directives cannot hold", what, s)
-		}
-	}
-	for _, id := range j.After {
-		if !WordText().MatchString(id) {
-			return fmt.Errorf("job ID %q: contains characters that directives cannot hold", id)
-		}
+	if err := checkWords(words{"queue", []string{j.Queue}}, words{"account", []string{j.Account}}, words{"mail address", []string{j.Mail}},
+		words{"job ID", j.After}); err != nil {
+		return err
 	}
 	for _, e := range j.Env {
 		if k, _, ok := strings.Cut(e, "="); !ok || !EnvName().MatchString(k) {
@@ -229,6 +228,25 @@ func (j *Job) Check() error {
 		return err
 	}
 	return j.checkText()
+}
+
+// words are values of a kind, for directives.
+type words struct {
+	kind string
+	list []string
+}
+
+// checkWords returns an error for the first word that a directive cannot hold. Empty words are not
+// written.
+func checkWords(all ...words) error {
+	for _, w := range all {
+		for _, s := range w.list {
+			if s != "" && !WordText().MatchString(s) {
+				return fmt.Errorf("%s %q: contains characters that directives cannot hold", w.kind, s)
+			}
+		}
+	}
+	return nil
 }
 
 // checkText returns an error for text that would break out of its line, and for output files
@@ -315,7 +333,7 @@ func BaseName(file string) string {
 }
 
 // MaxScript limits a job script, in bytes. As JSON it may be six times as large, which is below
-// [atomicfile.MaxSize].
+// [files.MaxSize].
 const MaxScript = 128 << 10
 
 // SignalName returns the signal's name without SIG, given as USR1, SIGUSR1 or 10.
@@ -329,7 +347,7 @@ func SignalName(s string) (string, error) {
 	case "HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "URG", "XCPU":
 		return s, nil
 	}
-	return "", fmt.Errorf("%q is not a known signal", message.Short(s))
+	return "", fmt.Errorf("%q is not a known signal", text.Short(s))
 }
 
 // Prepare checks the job's directory, and creates the directories of its output files, but not in a dry

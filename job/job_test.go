@@ -65,3 +65,22 @@ func TestJoins(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckOrder checks that a job with several faults always gets the same error.
+func TestCheckOrder(t *testing.T) {
+	faulty := func() *Job {
+		return &Job{Name: "a", Image: "sci", Dir: "/", Nodes: -1, Tasks: -1, CPUs: -1, Memory: -1, Time: -1, GPUs: -1}
+	}
+	words := func() *Job {
+		j := &Job{Name: "a", Image: "sci", Dir: "/", Queue: "a b", Account: "a b", Mail: "a b"}
+		j.QoS, j.Begin, j.Features = "a b", "a b", []string{"a b"}
+		return j
+	}
+	for want, job := range map[string]func() *Job{"the requested number of nodes is negative": faulty, `queue "a b": contains characters that directives cannot hold`: words} {
+		for range 50 {
+			if err := job().Check(); err == nil || err.Error() != want {
+				t.Fatalf("Check() = %v, want %q", err, want)
+			}
+		}
+	}
+}

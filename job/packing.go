@@ -28,15 +28,22 @@ func (j *Job) checkPack() error {
 	if j.Pack == nil || !j.Pack.Array.IsZero() {
 		return nil
 	}
-	for what, given := range map[string]bool{
-		"--interactive": j.Interactive, "--ray": j.Ray, "--tensorboard": j.Tensorboard != "", "--signal": j.Warning.Signal != "",
-		"--retry-mem and --retry-time": j.Retry.Grows(),
-	} {
-		if given {
-			return fmt.Errorf("--pack cannot be used with %s", what)
-		}
+	other := ""
+	switch {
+	case j.Interactive:
+		other = "--interactive"
+	case j.Ray:
+		other = "--ray"
+	case j.Tensorboard != "":
+		other = "--tensorboard"
+	case j.Warning.Signal != "":
+		other = "--signal"
+	case j.Retry.Grows():
+		other = "--retry-mem and --retry-time"
 	}
 	switch {
+	case other != "":
+		return fmt.Errorf("--pack cannot be used with %s", other)
 	case j.Array.IsZero():
 		return errors.New("--pack needs tasks: --array 1-1000, --sweep or --params")
 	case j.Script != nil:

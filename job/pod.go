@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A Pod holds the additional settings of targets that run the image in pods (Kubernetes,
@@ -87,13 +87,13 @@ func ParseVolume(s string) (Volume, error) {
 	at, ro := strings.CutSuffix(at, ":ro")
 	switch {
 	case !ok:
-		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", message.Short(s))
+		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", text.Short(s))
 	case strings.HasPrefix(claim, "/"):
-		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", message.Short(s))
+		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", text.Short(s))
 	case !DnsName().MatchString(claim):
-		return Volume{}, fmt.Errorf("%q is not a claim name: use lower-case letters, digits, hyphens and dots", message.Short(claim))
+		return Volume{}, fmt.Errorf("%q is not a claim name: use lower-case letters, digits, hyphens and dots", text.Short(claim))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Volume{}, fmt.Errorf("%q: %q is not an absolute path in the pod below /", message.Short(s), message.Short(at))
+		return Volume{}, fmt.Errorf("%q: %q is not an absolute path in the pod below /", text.Short(s), text.Short(at))
 	}
 	if claim == "scratch" {
 		claim = ""
@@ -112,9 +112,9 @@ func ParsePort(s string) (Port, error) {
 	n, err := strconv.Atoi(number)
 	switch {
 	case err != nil || n < 1 || n > 65535:
-		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", message.Short(s))
+		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", text.Short(s))
 	case !portName().MatchString(name) || strings.Contains(name, "--") || strings.Trim(name, "0123456789-") == "":
-		return Port{}, fmt.Errorf("%q is not a port name: use at most 15 lower-case letters, digits and single hyphens, with at least one letter", message.Short(name))
+		return Port{}, fmt.Errorf("%q is not a port name: use at most 15 lower-case letters, digits and single hyphens, with at least one letter", text.Short(name))
 	}
 	return Port{name, n}, nil
 }
@@ -123,10 +123,10 @@ func ParsePort(s string) (Port, error) {
 func ParseSecret(s string) (Secret, error) {
 	name, at, files := strings.Cut(s, ":")
 	if !DnsName().MatchString(name) {
-		return Secret{}, fmt.Errorf("%q is not a secret name: use lower-case letters, digits, hyphens and dots", message.Short(name))
+		return Secret{}, fmt.Errorf("%q is not a secret name: use lower-case letters, digits, hyphens and dots", text.Short(name))
 	}
 	if files && (!inPod(at) || path.Clean(at) == "/") {
-		return Secret{}, fmt.Errorf("%q: %q is not an absolute path in the pod below /", message.Short(s), message.Short(at))
+		return Secret{}, fmt.Errorf("%q: %q is not an absolute path in the pod below /", text.Short(s), text.Short(at))
 	}
 	if files {
 		at = path.Clean(at)
@@ -161,27 +161,27 @@ func (p *Pod) check() error {
 	}
 	for _, l := range p.NodeLabels {
 		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !LabelValue().MatchString(v) {
-			return fmt.Errorf("node label %q: not of the form KEY=VALUE", message.Short(l))
+			return fmt.Errorf("node label %q: not of the form KEY=VALUE", text.Short(l))
 		}
 	}
 	for _, e := range p.Env {
 		if name, _, _ := strings.Cut(e, "="); !podVariable().MatchString(name) {
-			return fmt.Errorf("variable %q: pods allow only letters, digits and ._- in the name", message.Short(name))
+			return fmt.Errorf("variable %q: pods allow only letters, digits and ._- in the name", text.Short(name))
 		}
 	}
-	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
-		if s != "" && !DnsName().MatchString(s) {
-			return fmt.Errorf("%s %q: not a name; use lower-case letters, digits, hyphens and dots", what, message.Short(s))
+	for _, name := range [][2]string{{"pull secret", p.PullSecret}, {"service account", p.ServiceAccount}} {
+		if name[1] != "" && !DnsName().MatchString(name[1]) {
+			return fmt.Errorf("%s %q: not a name; use lower-case letters, digits, hyphens and dots", name[0], text.Short(name[1]))
 		}
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, p.Pull) {
 		return fmt.Errorf("pull policy %q: not one of always, missing and never", p.Pull)
 	}
 	if p.Dir != "" && !inPod(p.Dir) {
-		return fmt.Errorf("directory %q: not an absolute path in the image", message.Short(p.Dir))
+		return fmt.Errorf("directory %q: not an absolute path in the image", text.Short(p.Dir))
 	}
 	if p.Hostname != "" && !dnsLabel().MatchString(p.Hostname) {
-		return fmt.Errorf("host name %q: use at most 63 lower-case letters, digits and hyphens in a pod", message.Short(p.Hostname))
+		return fmt.Errorf("host name %q: use at most 63 lower-case letters, digits and hyphens in a pod", text.Short(p.Hostname))
 	}
 	if p.UID < 0 || p.UID > 1<<31-1 {
 		return fmt.Errorf("user ID %d: not a number from 1 to 2147483647", p.UID)

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/job/atomicfile"
-	"hpcc/job/shellword"
+	"hpcc/files"
+
+	"hpcc/text"
 )
 
 // Other users of a cluster can read the command lines of all processes and, with most
@@ -60,7 +61,7 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	}
 	if len(j.Env) > 0 {
 		c.EnvFile, c.Env = filepath.Join(dir, envFileName), nil
-		if err := atomicfile.WritePrivate(c.EnvFile, shellword.Exports(j.Env)); err != nil {
+		if err := files.WritePrivate(c.EnvFile, text.Exports(j.Env)); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +78,7 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 
 // runLine returns the start of the commands in a script that run programs in the image.
 func (j *Job) runLine() string {
-	return shellword.Join(slices.Concat([]string{j.Program, "run"}, j.Run)) + " "
+	return text.CommandLine(slices.Concat([]string{j.Program, "run"}, j.Run)) + " "
 }
 
 // hideSetEnv moves each --env=NAME=VALUE and --set-env=NAME=VALUE to a file. Adjacent flags of
@@ -94,7 +95,7 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 		args = append(args, kind+"="+file)
 		text := values
 		values = ""
-		return atomicfile.WritePrivate(file, text)
+		return files.WritePrivate(file, text)
 	}
 	for n, arg := range j.Run {
 		flag, v := literal(arg)
@@ -164,11 +165,11 @@ func (t *Task) FillValues(dir string) (remove func(), err error) {
 		return remove, err
 	}
 	for _, file := range templates {
-		b, err := atomicfile.Read(file)
+		b, err := files.Read(file)
 		if err == nil {
 			own := t.Fill([]string{file, string(b)})
 			created = append(created, own[0])
-			err = atomicfile.WritePrivate(own[0], own[1])
+			err = files.WritePrivate(own[0], own[1])
 		}
 		if err != nil {
 			remove()

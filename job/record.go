@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/job/atomicfile"
-	"hpcc/job/message"
-	"hpcc/store/seal"
+	"hpcc/files"
+
+	"hpcc/text"
 )
 
 // A Task is the record of one task: the file task.<k>.json in the job's directory, written when
@@ -87,14 +87,14 @@ func (t *Task) Last(dir string) error {
 }
 
 func (t *Task) writeAs(dir, name string) error {
-	b, err := seal.JSON(t)
+	b, err := files.SealJSON(t)
 	if err == nil {
-		err = atomicfile.MakeDir(dir)
+		err = files.MakeDir(dir)
 	}
 	if err == nil {
-		write := atomicfile.Write
+		write := files.Write
 		if t.Ended() && t.End.Sub(t.Start) >= syncedTask {
-			write = atomicfile.WriteSynced
+			write = files.WriteSynced
 		}
 		err = write(filepath.Join(dir, name), b)
 	}
@@ -124,7 +124,7 @@ func KeepFile(dir, name string, data []byte) (string, error) {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = atomicfile.Write(file, data)
+		err = files.Write(file, data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("storing file %q of a job: %w", name, err)
@@ -153,11 +153,11 @@ func (r *Records) Err() error {
 type RecordsError struct{ Errs []error }
 
 func (e *RecordsError) Error() string {
-	text := e.Errs[0].Error()
+	message := e.Errs[0].Error()
 	if n := len(e.Errs) - 1; n > 0 {
-		text += " (and " + message.Count(n, "more record") + ")"
+		message += " (and " + text.Count(n, "more record", "more records") + ")"
 	}
-	return text + "; \"hpcc rerun\" runs such tasks again"
+	return message + "; \"hpcc rerun\" runs such tasks again"
 }
 
 // Readable splits the error of [Tasks]: a warning for unreadable records, or any other error.
@@ -286,9 +286,9 @@ func ReadRecord(dir, name string, t *Task) bool { return ReadJSON(filepath.Join(
 // ReadJSON reads a file of hpcc, up to a size limit. Job directories may come from other users,
 // so the path may be a pipe or a device.
 func ReadJSON(file string, v any) error {
-	b, err := atomicfile.Read(file)
+	b, err := files.Read(file)
 	if err == nil {
-		if err = seal.CheckJSON(b); errors.Is(err, seal.ErrNoSum) { // an older hpcc or another program wrote it
+		if err = files.CheckJSON(b); errors.Is(err, files.ErrNoSum) { // an older hpcc or another program wrote it
 			err = nil
 		}
 	}
@@ -342,9 +342,9 @@ func (t *Task) NoteLog(home, file string, there bool) error {
 	return t.Write(home)
 }
 
-// Learn writes the record of an attempt unless a complete one exists. It calls keep first to save
+// WriteAttempt writes the record of an attempt unless a complete one exists. It calls keep first to save
 // the measurements. Targets may reuse pod names; the start times distinguish them.
-func (t *Task) Learn(home string, last, again bool, keep func() error) error {
+func (t *Task) WriteAttempt(home string, last, again bool, keep func() error) error {
 	same := func(o *Task) bool { return o.Native == t.Native && (!again || o.Start.Equal(t.Start)) }
 	now := &Task{Index: t.Index}
 	there := ReadRecord(home, now.FileName(), now)

@@ -7,7 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/job/atomicfile"
+	"hpcc/files"
+
 	"hpcc/testdata/testenv"
 )
 
@@ -16,7 +17,7 @@ func TestOddRecords(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "task.1.json"), 0o600))
 	testenv.Check(t, os.Symlink("/dev/zero", filepath.Join(dir, "task.2.json")))
-	testenv.Check(t, os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, atomicfile.MaxSize+1), 0o600))
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, files.MaxSize+1), 0o600))
 	var r Records
 	err := r.Read(dir, false)
 	if err != nil || len(r.Last) != 0 || len(r.Bad) != 3 {

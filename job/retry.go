@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A Retry specifies which endings of a task are retried, and how often. The zero value never
@@ -43,7 +43,7 @@ func ParseEndings(list string) ([]string, error) {
 		switch {
 		case kind == "exit" && err == nil && n > 0 && n < 256, kind == "signal" && strings.HasPrefix(value, "SIG"), e == preempted, e == nodeFail:
 		default:
-			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", message.Short(e), preempted, nodeFail)
+			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", text.Short(e), preempted, nodeFail)
 		}
 	}
 	return out, nil

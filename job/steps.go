@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // An Artifact is a file or directory that a step of a workflow leaves, and that later steps find
@@ -36,11 +36,11 @@ func ParseArtifact(s string) (Artifact, error) {
 	}
 	switch {
 	case !ok || (steps && !NameText().MatchString(step)):
-		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", message.Short(s))
+		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", text.Short(s))
 	case !dnsLabel().MatchString(rest):
-		return Artifact{}, fmt.Errorf("%q is not an artifact name: use lower-case letters, digits and -", message.Short(rest))
+		return Artifact{}, fmt.Errorf("%q is not an artifact name: use lower-case letters, digits and -", text.Short(rest))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Artifact{}, fmt.Errorf("%q: %q is not an absolute path in the pod", message.Short(s), message.Short(at))
+		return Artifact{}, fmt.Errorf("%q: %q is not an absolute path in the pod", text.Short(s), text.Short(at))
 	}
 	return Artifact{step, rest, path.Clean(at)}, nil
 }
@@ -86,7 +86,7 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		}
 		for _, n := range s.waitsFor() {
 			if byName[Label(n)] == nil {
-				return nil, fmt.Errorf("step %s waits for %q, which is not among the submitted jobs (%s)", s.Name, message.Short(n), strings.Join(stepNames(list), ", "))
+				return nil, fmt.Errorf("step %s waits for %q, which is not among the submitted jobs (%s)", s.Name, text.Short(n), strings.Join(stepNames(list), ", "))
 			}
 		}
 		s.Artifacts = nil

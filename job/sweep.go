@@ -16,8 +16,9 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/job/message"
-	"hpcc/store/wait"
+	"hpcc/files"
+
+	"hpcc/text"
 )
 
 // Params hold the values of {name} in the arguments for each task of an array: all
@@ -62,7 +63,7 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	for _, s := range sweeps {
 		name, values, ok := strings.Cut(s, "=")
 		if !ok || !axisText().MatchString(name) || "{"+name+"}" == Placeholder {
-			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", message.Short(s))
+			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", text.Short(s))
 		}
 		p.Axes = append(p.Axes, axis{name, values})
 	}
@@ -223,7 +224,7 @@ func readParams(file, sum string) (Params, error) {
 	if p.File, err = filepath.Abs(file); err != nil {
 		return fail(err)
 	}
-	f, err := wait.Open(p.File)
+	f, err := files.Open(p.File)
 	if err != nil {
 		return fail(err)
 	}
@@ -252,7 +253,7 @@ func readParams(file, sum string) (Params, error) {
 	}
 	for i, n := range p.Names {
 		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == Placeholder || slices.Contains(p.Names[:i], n)) {
-			err = fmt.Errorf("name %q appears twice, or has other characters than letters, digits and _", message.Short(n))
+			err = fmt.Errorf("name %q appears twice, or has other characters than letters, digits and _", text.Short(n))
 		}
 	}
 	if err != nil {

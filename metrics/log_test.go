@@ -50,7 +50,7 @@ func TestMeasureHangingFile(t *testing.T) {
 	}()
 	select {
 	case run := <-over:
-		if !run.OK() || run.RecordErr == nil || !strings.Contains(run.RecordErr.Error(), file) || run.Footer == nil {
+		if run.Status() != 0 || run.RecordErr == nil || !strings.Contains(run.RecordErr.Error(), file) || run.Footer == nil {
 			t.Errorf("%+v; want a successful program and the error of its record", run)
 		}
 	case <-time.After(time.Minute):

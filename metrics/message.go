@@ -3,6 +3,8 @@ package metrics
 import (
 	"encoding/json"
 	"strings"
+
+	"hpcc/text"
 )
 
 // maxMessage is the size of a container's termination message, in bytes. The kubelet keeps
@@ -41,14 +43,14 @@ var leastFirst = []func(*Header, *Footer){
 	func(h *Header, _ *Footer) { h.Job = nil },
 	func(h *Header, f *Footer) {
 		m := &h.Machine
-		m.Host, m.CPU, m.Kernel = cut(m.Host, 64), cut(m.CPU, 64), cut(m.Kernel, 64)
-		h.Limits.CgroupPath, h.Image, f.Problem = "", cut(h.Image, 128), cut(f.Problem, 256)
+		m.Host, m.CPU, m.Kernel = text.Prefix(m.Host, 64), text.Prefix(m.CPU, 64), text.Prefix(m.Kernel, 64)
+		h.Limits.CgroupPath, h.Image, f.Problem = "", text.Prefix(h.Image, 128), text.Prefix(f.Problem, 256)
 	},
 	func(h *Header, _ *Footer) { h.Command = shortArgs(h.Command, 80) },
 	func(h *Header, _ *Footer) {
 		list := make([]GPU, len(h.Machine.GPUs))
 		for i, g := range h.Machine.GPUs {
-			list[i] = GPU{Index: g.Index, Name: cut(g.Name, 48), Memory: g.Memory}
+			list[i] = GPU{Index: g.Index, Name: text.Prefix(g.Name, 48), Memory: g.Memory}
 		}
 		h.Machine.GPUs = list
 	},
@@ -76,7 +78,7 @@ func bare(h *Header, f *Footer) (Header, Footer) {
 
 // plain returns a text of at most most bytes, of characters that JSON encodes as one byte.
 func plain(s string, most int) string {
-	return cut(strings.Map(func(r rune) rune {
+	return text.Prefix(strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) {
 			return '?'
 		}
@@ -84,20 +86,12 @@ func plain(s string, most int) string {
 	}, s), most)
 }
 
-// cut truncates a text to at most most bytes, at a character boundary.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "")
-}
-
 // shortArgs returns the first arguments that fit into most bytes, with an ellipsis if some are
 // missing.
 func shortArgs(args []string, most int) []string {
 	for i, w := range args {
 		if most -= len(w) + 3; most < 0 {
-			return append(append([]string{}, args[:i]...), cut(w, max(0, most+len(w)))+"…")
+			return append(append([]string{}, args[:i]...), text.Prefix(w, max(0, most+len(w)))+"…")
 		}
 	}
 	return args

@@ -93,9 +93,6 @@ type Usage struct {
 // Wall returns the duration of the run.
 func (r *Run) Wall() time.Duration { return r.End.Sub(r.Start) }
 
-// OK reports whether the program exited with status 0.
-func (r *Run) OK() bool { return r.Exit == 0 && r.Signal == "" }
-
 // Status returns the exit status as a shell reports it in $?.
 func (r *Run) Status() int {
 	if r.Signal == "" {

@@ -30,8 +30,8 @@ func TestMeasure(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := Measure(t.Context(), exec.Command("sh", "-c", test.script), Options{})
 			testenv.Check(t, err)
-			if r.Exit != test.exit || r.Signal != test.signal || r.Status() != test.status || r.OK() != (test.status == 0) {
-				t.Errorf("Measure(%q) = exit %d, signal %q, status %d, OK %v; want %d, %q, %d", test.script, r.Exit, r.Signal, r.Status(), r.OK(), test.exit, test.signal, test.status)
+			if r.Exit != test.exit || r.Signal != test.signal || r.Status() != test.status {
+				t.Errorf("Measure(%q) = exit %d, signal %q, status %d; want %d, %q, %d", test.script, r.Exit, r.Signal, r.Status(), test.exit, test.signal, test.status)
 			}
 			if host, _ := os.Hostname(); r.Host != host || r.End.Before(r.Start) || r.Usage.MaxRSS <= 0 {
 				t.Errorf("Measure(%q) = %+v; want this host, an end after the start, some memory", test.script, r)
@@ -113,7 +113,7 @@ func TestMeasureKeepsARecord(t *testing.T) {
 		}
 	}
 	r, err := Measure(t.Context(), exec.Command("true"), Options{File: "/nonexistent/dir/run.jsonl"})
-	if err != nil || !r.OK() || r.Footer == nil || r.RecordErr == nil {
+	if err != nil || r.Status() != 0 || r.Footer == nil || r.RecordErr == nil {
 		t.Errorf("with an invalid file: %+v, %v", r, err)
 	}
 }

@@ -155,7 +155,7 @@ func TestMeasureOnAFullDisk(t *testing.T) {
 		t.Skip("there is no /dev/full")
 	}
 	run, err := Measure(t.Context(), exec.Command("true"), Options{File: "/dev/full"})
-	if err != nil || !run.OK() || run.RecordErr == nil || !strings.Contains(run.RecordErr.Error(), "no space left") || run.Footer == nil {
+	if err != nil || run.Status() != 0 || run.RecordErr == nil || !strings.Contains(run.RecordErr.Error(), "no space left") || run.Footer == nil {
 		t.Errorf("%+v, %v", run, err)
 	}
 }
@@ -170,7 +170,7 @@ func TestMeasureReplacesRecordsOnly(t *testing.T) {
 	for file, why := range map[string]string{fifo: "is a pipe", other: "is not a measured run"} {
 		var early error
 		run, err := Measure(t.Context(), exec.Command("true"), Options{File: file, Started: func(r Run) { early = r.RecordErr }})
-		if err != nil || !run.OK() || run.RecordErr == nil || early == nil || !strings.Contains(early.Error(), why) {
+		if err != nil || run.Status() != 0 || run.RecordErr == nil || early == nil || !strings.Contains(early.Error(), why) {
 			t.Errorf("%s: %+v, %v; at the start %v", file, run, err, early)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/umoci/oci/config/convert"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
@@ -133,5 +134,5 @@ func WriteBundle(dir string, s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("writing the bundle's configuration: %w", err)
 	}
-	return rawfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
+	return files.Replace(filepath.Join(dir, ConfigName), append(b, '\n'), 0o644)
 }

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/process"
-	"hpcc/store/owndir"
 )
 
 // Tasks of one node that read each other's memory (process_vm_readv(2), "cross-memory
@@ -30,9 +31,9 @@ import (
 // dead task, and no process remains. Once the expected number of tasks has joined, the last
 // one removes the file. If fewer join, the user's next such run removes it.
 
-// joinPatience is how long a task waits for the lock. Creating the namespaces takes
+// joinTimeout is how long a task waits for the lock. Creating the namespaces takes
 // milliseconds unless a file system hangs.
-const joinPatience = 30 * time.Second
+const joinTimeout = 30 * time.Second
 
 func wantsJoin(s *specs.Spec) bool {
 	return s.Annotations[joinMark] != "" || joinPID(s) != 0
@@ -142,8 +143,8 @@ type member struct {
 	user, mnt uint64
 }
 
-// shownPatience is how long a living member's namespaces may stay unreadable.
-const shownPatience = 10 * time.Second
+// shownTimeout is how long a living member's namespaces may stay unreadable.
+const shownTimeout = 10 * time.Second
 
 // open opens the namespaces of a living member; the pid of a dead one may belong to another
 // process. A member's new namespaces become readable only after its program starts:
@@ -151,7 +152,7 @@ const shownPatience = 10 * time.Second
 // again, proc(5).
 func (m *member) open() (user, mnt int, lives bool) {
 	user, mnt, err := openNamespaces(m.pid)
-	for begun := time.Now(); errors.Is(err, fs.ErrPermission) && m.lives() && time.Since(begun) < shownPatience; {
+	for begun := time.Now(); errors.Is(err, fs.ErrPermission) && m.lives() && time.Since(begun) < shownTimeout; {
 		time.Sleep(time.Millisecond)
 		user, mnt, err = openNamespaces(m.pid)
 	}
@@ -177,10 +178,10 @@ func (m *member) lives() bool {
 func joinDir() (dir string, err error) {
 	for _, shared := range []string{"/dev/shm", "/tmp"} {
 		var place string
-		if place, err = owndir.Place(shared); err != nil {
+		if place, err = files.Trusted(shared); err != nil {
 			continue
 		}
-		if dir, err = owndir.Open(place, "hpcc-join-"+strconv.Itoa(os.Getuid()), true); err == nil {
+		if dir, err = files.PrivateDir(place, "hpcc-join-"+strconv.Itoa(os.Getuid()), true); err == nil {
 			return dir, nil
 		}
 	}
@@ -206,7 +207,7 @@ func groupFile(dir, tag string) string {
 // openGroup opens and locks the file of a tag.
 func openGroup(dir, tag string) (*group, error) {
 	g := &group{file: groupFile(dir, tag)}
-	until := time.Now().Add(joinPatience)
+	until := time.Now().Add(joinTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if g.FD <= 0 {
 			var err error
@@ -231,7 +232,7 @@ func openGroup(dir, tag string) (*group, error) {
 			return nil, fmt.Errorf("joining the tasks of %q: locking %q: %w", tag, g.file, err)
 		}
 		if time.Now().After(until) {
-			return nil, fmt.Errorf("joining the tasks of %q: another task has been making the namespaces for %v; is a file system stuck? %s names the tasks", tag, joinPatience, g.file)
+			return nil, fmt.Errorf("joining the tasks of %q: another task has been making the namespaces for %v; is a file system stuck? %s names the tasks", tag, joinTimeout, g.file)
 		}
 		time.Sleep(pause)
 	}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"hpcc/store/owndir"
+	"hpcc/files"
 )
 
 // In the user namespace of a run, directories of root and of any other user look alike,
@@ -19,20 +19,20 @@ const markStage = "hpcc+stg:"
 
 // passStage checks the directory and executes hpcc again. It returns only on failure.
 func passStage() error {
-	place, err := owndir.Place(owndir.NodeLocal())
+	place, err := files.Trusted(files.NodeLocal())
 	if err != nil {
 		place = "!" + err.Error()
 	}
 	return Again(append([]string{markStage + place}, os.Args[1:]...))
 }
 
-// StagePlace returns the physical path of [owndir.NodeLocal], this node's directory for
+// StagePlace returns the physical path of [files.NodeLocal], this node's directory for
 // image copies. It returns an error if users other than root and the caller can replace the
 // directory.
 func StagePlace() (string, error) {
 	place, passed := strings.CutPrefix(os.Args[0], markStage)
 	if !passed {
-		return owndir.Place(owndir.NodeLocal())
+		return files.Trusted(files.NodeLocal())
 	}
 	if reason, failed := strings.CutPrefix(place, "!"); failed {
 		return "", errors.New(reason)

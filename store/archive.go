@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -24,8 +26,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store/disk"
 )
 
 // Annotations that carry a name in an OCI layout: image-spec's "annotations",
@@ -220,7 +220,7 @@ func (l *loading) loadLayoutTar(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	r, err := l.uncompressed()
 	if err != nil {
 		return nil, err

@@ -11,12 +11,12 @@ import (
 	"io/fs"
 	"net/http"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-
-	"hpcc/store/wait"
 )
 
 // Artifact returns the manifest of an artifact in a registry. The error is fs.ErrNotExist if
@@ -81,7 +81,7 @@ func requestBlob(ctx context.Context, c *http.Client, repo name.Repository, dige
 		return nil, err
 	}
 	req.Header.Set("Accept-Encoding", "identity") // the blob unchanged
-	resp, err := wait.Get(c, req, true)
+	resp, err := web.Get(c, req, true)
 	if err != nil {
 		return nil, err
 	}

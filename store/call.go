@@ -15,12 +15,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-
-	"hpcc/store/wait"
 )
 
 // A secret is a password or a token. No format prints it.
@@ -190,7 +190,7 @@ func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req = &own
 	}
-	return wait.Transport{}.RoundTrip(req)
+	return web.Transport{}.RoundTrip(req)
 }
 
 // A refusedError reports a request that was not sent.

@@ -20,11 +20,12 @@ import (
 	"syscall"
 	"testing"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
 
@@ -380,7 +381,7 @@ func TestExplain(t *testing.T) {
 		{"r.example", dial(x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"q.example"}}, Host: "r.example"}), `the certificate of r.example is for another name (dial tcp: x509: certificate is valid for q.example, not r.example)`},
 		{"r.example", dial(x509.CertificateInvalidError{Reason: x509.Expired}), `the certificate of r.example is not valid now (dial tcp: x509: certificate has expired or is not yet valid:); compare the clock`},
 		{"r.example", &url.Error{Op: "Get", URL: "https://r.example/v2/", Err: &net.OpError{Op: "proxyconnect", Net: "tcp", Err: syscall.ECONNREFUSED}}, `the proxy does not connect to r.example (proxyconnect tcp: connection refused); correct HTTPS_PROXY=http://me:xxxxx@proxy.example:3128, or add the host to NO_PROXY`},
-		{"r.example", &wait.StallError{Text: "no answer within 1m0s"}, `r.example does not respond (no answer within 1m0s)`},
+		{"r.example", &web.StallError{Text: "no answer within 1m0s"}, `r.example does not respond (no answer within 1m0s)`},
 		{"r.example", fmt.Errorf("digest mismatch: sha256:a, expected sha256:b"), `r.example sent other data than the digest says (digest mismatch: sha256:a, expected sha256:b); repeat the command`},
 		{"r.example", syscall.ENOSPC, `no space left on device; `},
 		{"1234.dkr.ecr.eu-west-1.amazonaws.com", &transport.Error{StatusCode: 401}, `"aws ecr get-login-password | hpcc login -u AWS 1234.dkr.ecr.eu-west-1.amazonaws.com" logs in for 12 hours`},

@@ -17,9 +17,9 @@ import (
 	"sync"
 	"syscall"
 
-	"go.yaml.in/yaml/v3"
+	"hpcc/files"
 
-	"hpcc/store/wait"
+	"go.yaml.in/yaml/v3"
 )
 
 // StaysLocal is the registry name for images that stay in the store.
@@ -158,7 +158,7 @@ func ReadRegistries(file string) (*Registries, error) {
 	if file == "" {
 		return findRegistries()
 	}
-	f, err := wait.Open(file)
+	f, err := files.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading registries: %w", err)
 	}
@@ -183,7 +183,7 @@ func readRegistries(f io.Reader, file string) (*Registries, error) {
 
 // readAtMost reads a small file.
 func readAtMost(file string, most int64) ([]byte, error) {
-	f, err := wait.Open(file)
+	f, err := files.Open(file)
 	if err != nil {
 		return nil, err
 	}

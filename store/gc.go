@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
-
-	"hpcc/store/disk"
 )
 
 // defaultAge is how long unreferenced data is kept after its last use.
@@ -92,8 +92,8 @@ type collector struct {
 	named   map[string]bool // hex digests that a name or a kept image references
 	unknown []error         // errors of names, kept images and jobs whose blobs are unknown
 	rep     GCReport
-	freed   disk.Freed
-	kept    disk.Freed
+	freed   files.Freed
+	kept    files.Freed
 	files   int64 // examined
 }
 
@@ -271,7 +271,7 @@ func (g *collector) readRecords(files []string) error {
 // is waited for. Each call may open a file.
 func inParallel(n int, do func(i int)) {
 	var g errgroup.Group
-	g.SetLimit(disk.MaxParallel(8, 1))
+	g.SetLimit(files.MaxParallel(8, 1))
 	for i := range n {
 		g.Go(func() error { do(i); return nil })
 	}

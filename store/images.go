@@ -19,13 +19,13 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 
-	"hpcc/store/disk"
 	"hpcc/store/ready"
-	"hpcc/store/seal"
 )
 
 // An Entry is one line of the list of images.
@@ -78,7 +78,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image) (*v1.Descriptor, err
 		return nil, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(4, 4))
+	g.SetLimit(files.MaxParallel(4, 4))
 	for _, l := range ls {
 		g.Go(func() error { return s.putBlob(gctx, l) })
 	}
@@ -218,7 +218,7 @@ func (s *Store) putIndex(ctx context.Context, idx v1.ImageIndex, depth int) (*v1
 
 // putRef makes a name refer to a descriptor. source is as in [ref].
 func (s *Store) putRef(key string, d *v1.Descriptor, source string) error {
-	b, err := seal.JSON(ref{*d, source})
+	b, err := files.SealJSON(ref{*d, source})
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (s *Store) readRef(key string) (r ref, err error) {
 		}
 		return r, fmt.Errorf("reading the name %q in the store: %w", key, err)
 	}
-	if err = seal.CheckJSON(b); err == nil || errors.Is(err, seal.ErrNoSum) {
+	if err = files.CheckJSON(b); err == nil || errors.Is(err, files.ErrNoSum) {
 		err = json.Unmarshal(b, &r)
 	}
 	if err == nil {

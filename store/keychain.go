@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store/wait"
 )
 
 // keychain finds docker's credentials and kills a credential helper that hangs.
@@ -37,7 +37,7 @@ func (keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.Aut
 		auth, err := authn.Resolve(ctx, authn.DefaultKeychain, r)
 		found <- answer{auth, err}
 	}()
-	limit := wait.Limits(ctx).Header
+	limit := web.LimitsOf(ctx).Header
 	deadline, notice := time.NewTimer(limit), time.NewTimer(helperNotice)
 	defer deadline.Stop()
 	defer notice.Stop()
@@ -46,7 +46,7 @@ func (keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.Aut
 		case a := <-found:
 			return a.auth, a.err
 		case <-notice.C:
-			wait.Notice(ctx, "waiting for the credential helper of %s (credHelpers or credsStore in docker's config.json)", r.RegistryStr())
+			web.Notice(ctx, "waiting for the credential helper of %s (credHelpers or credsStore in docker's config.json)", r.RegistryStr())
 		case <-ctx.Done():
 			killHelpers()
 			return nil, context.Cause(ctx)

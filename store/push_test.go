@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
 
@@ -23,7 +24,7 @@ import (
 func TestPushTells(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	s, ctx := open(t), wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond})
+	s, ctx := open(t), web.With(context.Background(), web.Limits{Backoff: time.Millisecond})
 	img, err := random.Image(1<<20, 3)
 	testenv.Check(t, err)
 	_, err = s.Put(ctx, "x", img)

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hpcc/files"
+
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
-	"hpcc/store/seal"
 )
 
 // A pushedTo records the last push of a name: the image and its location. It does not apply
@@ -96,9 +96,9 @@ func (s *Store) readPushed(file string) (p pushedTo, err error) {
 		return p, nil
 	}
 	if err == nil {
-		err = seal.CheckJSON(b)
+		err = files.CheckJSON(b)
 	}
-	if err == nil || errors.Is(err, seal.ErrNoSum) {
+	if err == nil || errors.Is(err, files.ErrNoSum) {
 		err = json.Unmarshal(b, &p)
 	}
 	if err == nil {
@@ -115,7 +115,7 @@ func (s *Store) readPushed(file string) (p pushedTo, err error) {
 
 // notePushed stores the record of a push.
 func (s *Store) notePushed(n string, p pushedTo) error {
-	b, err := seal.JSON(p)
+	b, err := files.SealJSON(p)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode"
+
+	"hpcc/text"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -271,22 +272,13 @@ var (
 
 // masked returns foreign text that is safe to print: one bounded line without secrets,
 // markup and control characters.
-func (c *call) masked(text string) string {
-	text = c.hide(text)
-	if page().MatchString(text) {
-		text = html.UnescapeString(markup().ReplaceAllString(text, " "))
+func (c *call) masked(reply string) string {
+	reply = c.hide(reply)
+	if page().MatchString(reply) {
+		reply = html.UnescapeString(markup().ReplaceAllString(reply, " "))
 	}
-	text = strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || (!unicode.IsPrint(r) && !unicode.IsSpace(r)) {
-			return -1
-		}
-		return r
-	}, text)
-	text = c.hide(strings.Join(strings.Fields(text), " ")) // a removed character may have hidden a secret
-	if len(text) > maxReply {
-		text = strings.ToValidUTF8(text[:maxReply], "") + "…"
-	}
-	return text
+	reply = c.hide(text.OneLine(reply)) // a removed character may have hidden a secret
+	return text.Cut(reply, maxReply)
 }
 
 // fill inserts the names of a call into the text of a rule.

@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"hpcc/store"
-	"hpcc/store/wait"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
@@ -220,7 +221,7 @@ func keepPassword(t *testing.T, host, password string) {
 
 // call does what the situation is about.
 func (c *situation) call(t *testing.T, host string) error {
-	ctx := wait.With(context.Background(), wait.Patience{Attempts: 3, Backoff: time.Millisecond})
+	ctx := web.With(context.Background(), web.Limits{Attempts: 3, Backoff: time.Millisecond})
 	s, ref := condatest.NewStore(t), host+"/lab/app:1"
 	switch c.do {
 	case "login":
@@ -257,7 +258,7 @@ func TestNoAnswer(t *testing.T) {
 		{"another name", other.host, store.Remote{}, "the certificate of HOST is for another name (tls: failed to verify certificate: x509: certificate is valid for 127.0.0.1, ::1, not 127.0.0.2)", "use the registry's name"},
 		{"nobody listens", closed.host, store.Remote{}, "no registry listens at HOST (dial tcp HOST: connect: connection refused)", "check the host and the port"},
 	} {
-		ctx := wait.With(context.Background(), wait.Patience{Attempts: 1})
+		ctx := web.With(context.Background(), web.Limits{Attempts: 1})
 		_, err := condatest.NewStore(t).Pull(ctx, c.host+"/lab/app:1", c.o)
 		var advised interface{ Advice() string }
 		if !errors.As(err, &advised) {

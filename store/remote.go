@@ -15,14 +15,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"hpcc/files"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
-
-	"hpcc/store/disk"
 )
 
 // Remote holds the connection options for a registry. The zero value is the usual case: TLS,
@@ -196,7 +196,7 @@ func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *
 		return err
 	}
 	var g errgroup.Group // without a context, so that complete blobs are kept for the next attempt
-	g.SetLimit(disk.MaxParallel(4, 4))
+	g.SetLimit(files.MaxParallel(4, 4))
 	for _, d := range ds {
 		g.Go(func() error { return s.fetchBlob(ctx, client, c.ref.Context(), d, t) })
 	}
@@ -444,22 +444,7 @@ func keepLogin(host, user, password string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keeping credentials: %w", err)
 	}
-	tmp, err := os.CreateTemp(dir, ".config.json.") // mode 0600
-	if err != nil {
-		return fmt.Errorf("keeping credentials: %w", err)
-	}
-	_, err = tmp.Write(append(out, '\n'))
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), file)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
+	if err := files.WritePrivate(file, string(out)+"\n"); err != nil {
 		return fmt.Errorf("keeping credentials: %w", err)
 	}
 	return nil

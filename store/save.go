@@ -14,12 +14,12 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"hpcc/store/disk"
 )
 
 // Save writes an image, with all its platforms, as an OCI layout: a directory if file is one
@@ -250,22 +250,12 @@ func NewFile(file string, write func(f *os.File) error) error {
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	f, err := os.Create(filepath.Join(tmp, "new"))
 	if err != nil {
 		return err
 	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err == nil {
+	if err = files.Commit(f, write(f), file, true); err == nil {
 		err = syncDir(filepath.Dir(file))
 	}
 	return err

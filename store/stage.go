@@ -14,10 +14,10 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store/owndir"
 )
 
 // A Stage holds copies of images in this node's local storage, shared by all processes of
@@ -30,20 +30,20 @@ type Stage struct {
 
 // OpenStage opens the user's stage, the directory hpcc-UID in place, and creates it if
 // create is set. Otherwise a missing stage is [fs.ErrNotExist]. place must be a result of
-// [owndir.Place], so that nobody else can replace it; for "" OpenStage uses
-// [owndir.NodeLocal]. If another user holds the name, the stage has a longer one.
+// [files.Trusted], so that nobody else can replace it; for "" OpenStage uses
+// [files.NodeLocal]. If another user holds the name, the stage has a longer one.
 func OpenStage(place string, create bool) (*Stage, error) {
 	fail := func(err error) (*Stage, error) {
-		return nil, fmt.Errorf("opening the node's copies of images in %q: %w", cmp.Or(place, owndir.NodeLocal()), err)
+		return nil, fmt.Errorf("opening the node's copies of images in %q: %w", cmp.Or(place, files.NodeLocal()), err)
 	}
 	safe := place
 	var err error
 	if place == "" {
-		if safe, err = owndir.Place(owndir.NodeLocal()); err != nil {
+		if safe, err = files.Trusted(files.NodeLocal()); err != nil {
 			return fail(err)
 		}
 	}
-	dir, err := owndir.Open(safe, "hpcc-"+strconv.Itoa(os.Geteuid()), create)
+	dir, err := files.PrivateDir(safe, "hpcc-"+strconv.Itoa(os.Geteuid()), create)
 	if err != nil {
 		return fail(err)
 	}

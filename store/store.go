@@ -2,9 +2,11 @@
 // transfers them from and to registries and files.
 //
 // Everything is written to tmp/ once and renamed into place: a file or directory under its
-// final name is complete and never changes. So readers need no lock, which would be
-// unreliable on NFS or Lustre. If two processes create the same thing, one wins and the
-// other uses the winner's. A killed process leaves files only in tmp/; GC removes them.
+// final name is complete. Blobs, trees and records of the cache never change. The files of
+// refs/, pushed/ and jobs/ are replaced whole, and the last writer wins. So readers need no
+// lock, which would be unreliable on NFS or Lustre. If two processes create the same thing,
+// one wins and the other uses the winner's. A killed process leaves files only in tmp/; GC
+// removes them.
 //
 //	README  version
 //	blobs/sha256/<hex>    manifests, configurations, layers
@@ -30,14 +32,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/moby/buildkit/util/suggest"
+	"hpcc/web"
+
+	"hpcc/files"
+
 	"golang.org/x/sys/unix"
 
-	"hpcc/store/disk"
-	"hpcc/store/owndir"
 	"hpcc/store/ready"
-	"hpcc/store/seal"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // formatVersion is the layout described above.
@@ -63,12 +65,11 @@ func (e *NotFoundError) Error() string { return fmt.Sprintf("no image %q in the 
 
 // Similar returns the name of an image of the store that was probably meant, or "".
 func (e *NotFoundError) Similar() string {
-	if e.store == nil || len(e.Name) < 3 {
+	if e.store == nil {
 		return ""
 	}
 	names, _ := e.store.Names()
-	like, _ := suggest.Search(e.Name, names, true)
-	return like
+	return text.Nearest(e.Name, names)
 }
 
 // NoTreeError reports that an image exists but has not been unpacked.
@@ -136,7 +137,7 @@ func find(dir string) (s *Store, there bool, err error) {
 // a group or a third user can change are not an error: many sites keep projects in such
 // directories.
 func Exposed(dir string) error {
-	physical, exposed, err := owndir.Walk(dir)
+	physical, exposed, err := files.Resolve(dir)
 	for _, e := range exposed {
 		if e.World() && e.Path != physical {
 			return fmt.Errorf("%w; set HPCC_STORE to a directory that only you can write to", e)
@@ -183,7 +184,7 @@ func (s *Store) writeVersion() error {
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	f := filepath.Join(tmp, "version")
 	if err := os.WriteFile(f, []byte(formatVersion), 0o644); err != nil {
 		return s.placeError(fmt.Errorf("creating store %q: %w", s.dir, err))
@@ -243,7 +244,7 @@ func Sibling(final string) (string, error) {
 			continue
 		}
 		if by, pid, start, ok := parseTemp(rest); ok && by == host && started(pid) != start {
-			disk.RemoveAll(filepath.Join(dir, e.Name()))
+			files.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
 	tmp, err := os.MkdirTemp(dir, prefix+o)
@@ -313,17 +314,7 @@ func (s *Store) finish(f *os.File, err error, final string) error {
 	if err == nil {
 		err = f.Chmod(0o644)
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), final)
-	}
-	if err != nil {
-		os.Remove(f.Name())
+	if err := files.Commit(f, err, final, true); err != nil {
 		return fmt.Errorf("writing %s: %w", final, s.diskError(err))
 	}
 	return nil
@@ -358,7 +349,7 @@ func (s *Store) Once(ctx context.Context, rel string, make func(dir string) erro
 	if err != nil {
 		return "", err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	dir := filepath.Join(tmp, "new")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", s.diskError(err)
@@ -411,9 +402,9 @@ func (s *Store) Cached(kind, key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err = seal.CheckText(b)
+	b, err = files.CheckText(b)
 	switch {
-	case errors.Is(err, seal.ErrNoSum) && ignoreGone(os.Remove(p)) == nil:
+	case errors.Is(err, files.ErrNoSum) && ignoreGone(os.Remove(p)) == nil:
 		return nil, fmt.Errorf("%s: %w", p, fs.ErrNotExist)
 	case err != nil:
 		s.moveAway(p, kind+"-"+key)
@@ -428,7 +419,7 @@ func (s *Store) Cache(kind, key string, data []byte) error {
 	if err := os.MkdirAll(s.path("cache", kind), 0o755); err != nil {
 		return s.diskError(err)
 	}
-	return s.writeFile(filepath.Join("cache", kind, key), seal.Text(data))
+	return s.writeFile(filepath.Join("cache", kind, key), files.SealText(data))
 }
 
 // parseTemp parses the owner from a name below tmp/.
@@ -474,7 +465,7 @@ func (s *Store) Alone(ctx context.Context, kind, key string) (release func()) {
 		case <-ctx.Done():
 			return func() { f.Close() }
 		case <-notice.C:
-			wait.Notice(ctx, "another process does the same work in store %s; waiting for its result for up to %v", s.dir, aloneTime)
+			web.Notice(ctx, "another process does the same work in store %s; waiting for its result for up to %v", s.dir, aloneTime)
 		case <-late.C:
 			return func() { f.Close() }
 		case <-time.After(20 * time.Millisecond):

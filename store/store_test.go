@@ -17,6 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
+	"hpcc/files"
+
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -25,8 +29,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
-	"hpcc/store/disk"
-	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
 
@@ -226,7 +228,7 @@ func TestPullResumes(t *testing.T) {
 	_, err = from.Push(context.Background(), "a", host+"/x:1", Remote{})
 	testenv.Check(t, err)
 	to := open(t)
-	got, err := to.Pull(wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond}), host+"/x:1", Remote{Name: "b"})
+	got, err := to.Pull(web.With(context.Background(), web.Limits{Backoff: time.Millisecond}), host+"/x:1", Remote{Name: "b"})
 	testenv.Check(t, err)
 	if h, _ := got.Digest(); h != d {
 		t.Errorf("pulled %s; want %s", h, d)
@@ -378,7 +380,7 @@ func TestGCReport(t *testing.T) {
 		t.Errorf("with a name: %+v, %v", rep, err)
 	}
 	testenv.Check(t, s.Remove("a"))
-	var freed disk.Freed
+	var freed files.Freed
 	blobs := freed.Count(s.path("blobs"))
 	rep, err := s.GC(t.Context(), GCOptions{Age: 24 * time.Hour})
 	if left := time.Until(rep.Until); err != nil || rep.Bytes != 0 || rep.Kept != blobs || rep.KeptTrees != 2 || left < 23*time.Hour || left > 24*time.Hour {

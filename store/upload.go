@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"sync"
 
+	"hpcc/web"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
-
-	"hpcc/store/wait"
 )
 
 // push sends an image or an index. A broken upload starts again; the library's own retries
@@ -64,7 +64,7 @@ func (c *call) upload(ctx context.Context, pusher *remote.Pusher, b v1.Layer, t 
 	if err != nil {
 		return err
 	}
-	return wait.Retry(ctx, c.ref.Context().RegistryStr(), func(ctx context.Context) error {
+	return web.Retry(ctx, c.ref.Context().RegistryStr(), func(ctx context.Context) error {
 		counted := &countedLayer{Layer: b, t: t}
 		if err := pusher.Upload(ctx, c.ref.Context(), counted); err != nil {
 			counted.end(0)

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
-
-	"hpcc/store/seal"
 )
 
 // A Finding is a file in a store that is not what hpcc wrote.
@@ -297,9 +297,9 @@ func (v *verifier) records(ctx context.Context) error {
 			}
 			v.n.Records++
 			if err == nil {
-				_, err = seal.CheckText(b)
+				_, err = files.CheckText(b)
 			}
-			if errors.Is(err, seal.ErrNoSum) && json.Valid(b) {
+			if errors.Is(err, files.ErrNoSum) && json.Valid(b) {
 				continue // from an older version: its next reader removes it
 			}
 			if err != nil {

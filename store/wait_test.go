@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
-	"hpcc/store/wait"
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
 )
@@ -69,9 +70,9 @@ func TestRegistryFaults(t *testing.T) {
 				testenv.Check(t, err)
 				var mu sync.Mutex
 				notices := ""
-				p := wait.Patience{Header: fault.Limit(), Commit: fault.Limit(), Idle: fault.Limit(),
+				p := web.Limits{Header: fault.Limit(), Commit: fault.Limit(), Idle: fault.Limit(),
 					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); notices += line + "\n" }}
-				ctx := wait.With(t.Context(), p)
+				ctx := web.With(t.Context(), p)
 				_, err = s.Put(ctx, "x", img)
 				testenv.Check(t, err)
 				do := func() error {
@@ -98,7 +99,7 @@ func TestRegistryFaults(t *testing.T) {
 					t.Errorf("permanent fault: %d requests; want at least 3 (error %v)", faults, err)
 				}
 				p.Attempts = 20 // on a slow machine, further attempts may fail
-				ctx = wait.With(t.Context(), p)
+				ctx = web.With(t.Context(), p)
 				if err := do(); err != nil {
 					t.Errorf("after recovery: %v", err)
 				}
@@ -127,7 +128,7 @@ func TestPushCancel(t *testing.T) {
 	s := open(t)
 	img, err := random.Image(1000, 1)
 	testenv.Check(t, err)
-	ctx, cancel := context.WithCancel(wait.With(t.Context(), wait.Patience{Backoff: time.Hour}))
+	ctx, cancel := context.WithCancel(web.With(t.Context(), web.Limits{Backoff: time.Hour}))
 	_, err = s.Put(ctx, "x", img)
 	testenv.Check(t, err)
 	server.Set(hostile.Down, -1, func(r *http.Request) bool { return r.Method == "PATCH" })
@@ -151,7 +152,7 @@ func TestCredentialHelper(t *testing.T) {
 	} {
 		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
-	ctx := wait.With(t.Context(), wait.Patience{Header: time.Second})
+	ctx := web.With(t.Context(), web.Limits{Header: time.Second})
 	_, err := open(t).Pull(ctx, "127.0.0.1:1/x", Remote{})
 	if err == nil || !strings.Contains(err.Error(), "the credential helper of 127.0.0.1:1 (credHelpers or credsStore in docker's config.json) did not answer within 1s") {
 		t.Errorf("Pull: %v", err)

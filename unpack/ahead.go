@@ -11,10 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // Layers are applied in order. Several layers are read, decompressed and digested ahead, each
@@ -154,7 +155,7 @@ type content struct {
 // readAhead starts to decompress the layers and sends them in order. The caller must close
 // each of them. At most maxLayers are open at a time.
 func readAhead(ctx context.Context, layers []v1.Layer) <-chan *content {
-	limit := disk.MaxParallel(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
+	limit := files.MaxParallel(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
 	out := make(chan *content, limit) // never full
 	pool := make(blockPool, limit*blocksAhead)
 	open := make(chan struct{}, limit)

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store/disk"
 )
 
 // A directory is a directory of the tree that is kept open (O_PATH) while entries are written
@@ -42,7 +42,7 @@ const maxOpen = 4096
 
 // openLimit returns a quarter of the process's limit of open files, at most maxOpen, because
 // other trees may be unpacked concurrently.
-func openLimit() int { return disk.MaxParallel(maxOpen, 4) }
+func openLimit() int { return files.MaxParallel(maxOpen, 4) }
 
 // forgetDirs closes the cached directories, because their paths may have changed.
 func (t *tree) forgetDirs() {

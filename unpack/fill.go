@@ -8,9 +8,9 @@ import (
 	"io"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"hpcc/files"
 
-	"hpcc/store/disk"
+	"golang.org/x/sys/unix"
 )
 
 // On a network file system, each of the four or five calls for a file waits for a server. So a
@@ -86,7 +86,7 @@ func (t *tree) small(h *tar.Header, r io.Reader) (data []byte, ok bool, err erro
 func (t *tree) begin(f newFile) {
 	if t.fills.queue == nil {
 		t.fills.queue, t.fills.buffers = make(chan newFile), make(chan []byte, maxFills)
-		for range disk.MaxParallel(maxFills, 8) {
+		for range files.MaxParallel(maxFills, 8) {
 			go t.fillAll(t.fills.queue)
 		}
 	}

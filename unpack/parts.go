@@ -13,11 +13,12 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // Parts holds layers that were unpacked from the same bytes while they were written. Building
@@ -46,7 +47,7 @@ func (p *Parts) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dir != "" {
-		_ = disk.RemoveAll(p.dir)
+		_ = files.RemoveAll(p.dir)
 	}
 	p.dir, p.trees = "", nil
 }

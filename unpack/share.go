@@ -11,12 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // Trees in a store are read-only, so the trees of images with the same lower layers share their
@@ -83,7 +84,7 @@ func (t *tree) linkTree(dir string) error {
 	}
 	defer f.Close()
 	l := &linker{t: t}
-	l.group.SetLimit(disk.MaxParallel(maxFills, 64)) // each keeps the directories above it open
+	l.group.SetLimit(files.MaxParallel(maxFills, 64)) // each keeps the directories above it open
 	err = l.dir(f, t.root.fd, ".")
 	if gerr := l.group.Wait(); err == nil {
 		err = gerr

@@ -22,10 +22,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // ConfigFile is the file of a tree with its image's configuration (image-spec, "config").
@@ -83,7 +84,7 @@ func NewDir(dir string, fill func(root string) error) error {
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	root := filepath.Join(tmp, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
@@ -135,7 +136,7 @@ func addNotes(ctx context.Context, s *store.Store, img v1.Image, dir string) err
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	if _, err = Fill(ctx, img, tmp, Options{}); err == nil {
 		err = os.Rename(filepath.Join(tmp, NotesFile), filepath.Join(dir, NotesFile))
 	}

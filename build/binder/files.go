@@ -9,10 +9,12 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	"github.com/BurntSushi/toml"
 
 	"hpcc/conda/input"
-	"hpcc/store/bounded"
+	"hpcc/text"
 )
 
 // maxPackages limits the packages of an apt.txt.
@@ -36,19 +38,19 @@ func lines(text []byte) []string {
 }
 
 // hasRows reports whether a file has more than comments.
-func hasRows(text []byte) bool {
-	return slices.ContainsFunc(lines(text), func(l string) bool { return l != "" })
+func hasRows(content []byte) bool {
+	return slices.ContainsFunc(lines(content), func(l string) bool { return l != "" })
 }
 
 // parseAPT returns the packages of an apt.txt in order, without duplicates, and the first and the
 // last line with a package. An error begins with the first bad line.
-func parseAPT(text []byte) (names []string, at [2]int, err error) {
+func parseAPT(content []byte) (names []string, at [2]int, err error) {
 	var bad input.Faults
 	seen := map[string]bool{}
-	for i, l := range lines(text) {
+	for i, l := range lines(content) {
 		for _, name := range strings.Fields(l) {
 			if !aptName().MatchString(name) {
-				bad.Add("", i+1, fmt.Sprintf("%q is not the name of a package", input.Text(name)))
+				bad.Add("", i+1, fmt.Sprintf("%q is not the name of a package", text.Short(name)))
 			}
 			if !seen[name] {
 				names = append(names, name)
@@ -78,18 +80,18 @@ var runtimeForm = sync.OnceValue(func() *regexp.Regexp {
 var pythonVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d{1,3}(\.\d{1,3}){0,2}$`) })
 
 // parseRuntime returns the version of python in a runtime.txt.
-func parseRuntime(text []byte) (python string, err error) {
-	line := strings.TrimSpace(strings.TrimPrefix(string(text), "\ufeff"))
+func parseRuntime(content []byte) (python string, err error) {
+	line := strings.TrimSpace(strings.TrimPrefix(string(content), "\ufeff"))
 	m := runtimeForm().FindStringSubmatch(line)
 	switch {
 	case m == nil || m[2]+m[3] == "":
-		return "", fmt.Errorf("%q is not a runtime; write python-X.Y", input.Text(line))
+		return "", fmt.Errorf("%q is not a runtime; write python-X.Y", text.Short(line))
 	case m[1] == "r":
 		return "", errors.New("packages of R are not installed; name r-base and r-NAME packages in environment.yml, and remove runtime.txt")
 	case m[1] != "python":
-		return "", fmt.Errorf("runtime %q is not supported; write python-X.Y", input.Text(m[1]))
+		return "", fmt.Errorf("runtime %q is not supported; write python-X.Y", text.Short(m[1]))
 	case !pythonVersion().MatchString(m[2]):
-		return "", fmt.Errorf("%q is not a version of python; write python-X.Y", input.Text(m[2]))
+		return "", fmt.Errorf("%q is not a version of python; write python-X.Y", text.Short(m[2]))
 	}
 	return m[2], nil
 }
@@ -108,7 +110,7 @@ func parseProject(text []byte) (isProject bool, python string, err error) {
 		} `toml:"project"`
 		Build map[string]any `toml:"build-system"`
 	}
-	if _, err := bounded.TOML(string(text), &file); err != nil {
+	if _, err := files.TOML(string(text), &file); err != nil {
 		line, pe := 1, toml.ParseError{}
 		if errors.As(err, &pe) {
 			line, err = pe.Position.Line, errors.New(pe.Message)

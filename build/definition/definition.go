@@ -19,7 +19,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // MaxSize limits the size of a definition file, in bytes.
@@ -90,20 +90,20 @@ func (r *reader) errorf(line int, format string, a ...any) error {
 
 // Parse reads a definition file. Its errors are of type [*Error], or about the files that it
 // names.
-func Parse(file string, text []byte, o Options) (*Recipe, error) {
+func Parse(file string, content []byte, o Options) (*Recipe, error) {
 	r := &reader{file: file, options: o, used: map[string]bool{}}
 	switch {
-	case len(text) > MaxSize:
+	case len(content) > MaxSize:
 		return nil, r.errorf(1, "larger than %d bytes", MaxSize)
-	case !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0:
-		return nil, r.errorf(1, "not a text in UTF-8")
+	case !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0:
+		return nil, r.errorf(1, "not a content in UTF-8")
 	}
-	lines := strings.Split(strings.ReplaceAll(strings.TrimPrefix(string(text), "\ufeff"), "\r\n", "\n"), "\n")
+	lines := strings.Split(strings.ReplaceAll(strings.TrimPrefix(string(content), "\ufeff"), "\r\n", "\n"), "\n")
 	stages, err := r.stages(lines)
 	if err != nil {
 		return nil, err
 	}
-	recipe := &Recipe{File: file, Source: text, Contexts: map[string]string{}, Archives: map[string]string{}}
+	recipe := &Recipe{File: file, Source: content, Contexts: map[string]string{}, Archives: map[string]string{}}
 	for i := range stages {
 		if err := r.stage(recipe, stages, i); err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func Parse(file string, text []byte, o Options) (*Recipe, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Args)) {
 		if !r.used[name] {
-			return nil, r.errorf(1, "the file does not use the build argument %s; leave it out, or write {{ %s }}", input.Text(name), input.Text(name))
+			return nil, r.errorf(1, "the file does not use the build argument %s; leave it out, or write {{ %s }}", text.Short(name), text.Short(name))
 		}
 	}
 	return recipe, nil
@@ -206,7 +206,7 @@ func (r *reader) arguments(sections []section) (map[string]string, error) {
 			}
 			name, value, ok := strings.Cut(l, "=")
 			if name = strings.TrimSpace(name); !ok || !template().MatchString("{{"+name+"}}") {
-				return nil, r.errorf(s.line+1+i, "%q is not NAME=VALUE", input.Text(l))
+				return nil, r.errorf(s.line+1+i, "%q is not NAME=VALUE", text.Short(l))
 			}
 			value = strings.TrimSpace(value)
 			if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
@@ -258,9 +258,9 @@ func (r *reader) header(lines []string, offset int) (map[string]string, error) {
 		name = strings.ToLower(strings.TrimSpace(name))
 		switch {
 		case !ok:
-			return nil, r.errorf(offset+i+1, "%q is not NAME: VALUE", input.Text(l))
+			return nil, r.errorf(offset+i+1, "%q is not NAME: VALUE", text.Short(l))
 		case !slices.Contains(headers, name):
-			return nil, r.errorf(offset+i+1, "hpcc does not support %s: in the header; use Bootstrap: docker and From: IMAGE", input.Text(name))
+			return nil, r.errorf(offset+i+1, "hpcc does not support %s: in the header; use Bootstrap: docker and From: IMAGE", text.Short(name))
 		case strings.HasSuffix(value, `\`):
 			return nil, r.errorf(offset+i+1, "the line continues on the next one; write it on one line")
 		}
@@ -303,9 +303,9 @@ func (r *reader) check(s *stage) error {
 		case refused:
 			return r.errorf(x.line, "%s", why)
 		case strings.HasPrefix(x.name, "app"):
-			return r.errorf(x.line, "hpcc does not support apps (SCIF); build one image for each app, or move the commands of %%%s to %%post", input.Text(x.name))
+			return r.errorf(x.line, "hpcc does not support apps (SCIF); build one image for each app, or move the commands of %%%s to %%post", text.Short(x.name))
 		case !slices.Contains(known, x.name):
-			return r.errorf(x.line, "unknown section %%%s", input.Text(x.name))
+			return r.errorf(x.line, "unknown section %%%s", text.Short(x.name))
 		}
 	}
 	return nil
@@ -319,7 +319,7 @@ func (r *reader) base(recipe *Recipe, stages []stage, i int) (string, error) {
 		return "", r.errorf(s.line, "the stage has no From: IMAGE")
 	}
 	if strings.ContainsAny(from, " \t$\"'") {
-		return "", r.errorf(s.line, "%q is not the name of an image", input.Text(from))
+		return "", r.errorf(s.line, "%q is not the name of an image", text.Short(from))
 	}
 	switch kind := strings.ToLower(s.header["bootstrap"]); kind {
 	case "docker":
@@ -333,6 +333,6 @@ func (r *reader) base(recipe *Recipe, stages []stage, i int) (string, error) {
 	case "library", "shub", "oras":
 		return "", r.errorf(s.line, "hpcc does not pull images of %s; use Bootstrap: docker", kind)
 	default:
-		return "", r.errorf(s.line, "hpcc does not support Bootstrap: %s; use docker, localimage or scratch", input.Text(kind))
+		return "", r.errorf(s.line, "hpcc does not support Bootstrap: %s; use docker, localimage or scratch", text.Short(kind))
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/input"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A Recipe is a Dockerfile that builds the image of a definition file.
@@ -44,9 +43,9 @@ func (x *Recipe) Origin(line int) (first, last int) {
 
 // add appends an instruction.
 func (x *Recipe) add(first, last int, format string, a ...any) {
-	text := fmt.Sprintf(format, a...) + "\n"
+	line := fmt.Sprintf(format, a...) + "\n"
 	x.origins = append(x.origins, origin{x.lines + 1, first, last})
-	x.Text, x.lines = append(x.Text, text...), x.lines+strings.Count(text, "\n")
+	x.Text, x.lines = append(x.Text, line...), x.lines+strings.Count(line, "\n")
 }
 
 // local returns the name in the Dockerfile of a local image: a directory, or a file to load.
@@ -96,7 +95,7 @@ func (r *reader) stage(x *Recipe, stages []stage, i int) error {
 		name = fmt.Sprintf("stage-%d", i+1)
 	}
 	if !isStageName(name) {
-		return r.errorf(s.line, "%q is not the name of a stage; use letters, digits, - and _", input.Text(name))
+		return r.errorf(s.line, "%q is not the name of a stage; use letters, digits, - and _", text.Short(name))
 	}
 	x.add(s.line, s.line, "FROM %s AS %s", base, strings.ToLower(name))
 	x.add(s.line, s.line, "USER root\nWORKDIR /")
@@ -116,7 +115,7 @@ func (r *reader) stage(x *Recipe, stages []stage, i int) error {
 		if name := path.Base(strings.Fields(program)[0]); slices.Contains([]string{"sh", "bash", "dash", "ash", "ksh", "zsh"}, name) {
 			prologue += "mkdir -p /.singularity.d/env; export APPTAINER_ENVIRONMENT=/.singularity.d/env/91-environment.sh SINGULARITY_ENVIRONMENT=/.singularity.d/env/91-environment.sh SINGULARITY_ROOTFS=/ APPTAINER_ROOTFS=/; set -x\n"
 		}
-		x.document(p, "RUN <<'%s'", "", prologue+text(p.body))
+		x.document(p, "RUN <<'%s'", "", prologue+joined(p.body))
 	}
 	if i == len(stages)-1 {
 		return r.metadata(x, s)
@@ -139,12 +138,12 @@ func hasText(body []string) bool {
 	return slices.ContainsFunc(body, func(l string) bool { l = strings.TrimSpace(l); return l != "" && l[0] != '#' })
 }
 
-// text returns the lines of a section without empty ones at its ends.
-func text(body []string) string { return strings.Trim(strings.Join(body, "\n"), "\n") + "\n" }
+// joined returns the lines of a section without empty ones at its ends.
+func joined(body []string) string { return strings.Trim(strings.Join(body, "\n"), "\n") + "\n" }
 
 // document adds an instruction with a here-document. format has the delimiter, and then rest.
 func (x *Recipe) document(s *section, format, rest, content string) {
-	word := shellword.Delimiter("HPCC", content)
+	word := text.Delimiter("HPCC", content)
 	head := fmt.Sprintf(format, word)
 	x.add(s.line, s.line+len(s.body), "%s%s\n%s%s", head, rest, content, word)
 }
@@ -156,7 +155,7 @@ func (r *reader) interpreter(s *section, usual string) (string, error) {
 	}
 	f := strings.Fields(s.args)
 	if len(f) < 2 || f[0] != "-c" || !path.IsAbs(f[1]) {
-		return "", r.errorf(s.line, "%q is not -c PROGRAM with an absolute path", input.Text(s.args))
+		return "", r.errorf(s.line, "%q is not -c PROGRAM with an absolute path", text.Short(s.args))
 	}
 	return strings.Join(f[1:], " "), nil
 }
@@ -167,10 +166,10 @@ func (r *reader) files(x *Recipe, earlier []stage, s *section, isScratch bool) e
 	if f := strings.Fields(s.args); len(f) == 2 && f[0] == "from" {
 		from = strings.ToLower(f[1])
 		if !slices.ContainsFunc(earlier, func(e stage) bool { return strings.ToLower(e.header["stage"]) == from }) {
-			return r.errorf(s.line, "no earlier stage is named %s", input.Text(f[1]))
+			return r.errorf(s.line, "no earlier stage is named %s", text.Short(f[1]))
 		}
 	} else if s.args != "" {
-		return r.errorf(s.line, "%q is not from STAGE", input.Text(s.args))
+		return r.errorf(s.line, "%q is not from STAGE", text.Short(s.args))
 	}
 	if len(s.body) > maxEntries {
 		return r.errorf(s.line, "more than %d lines", maxEntries)
@@ -182,7 +181,7 @@ func (r *reader) files(x *Recipe, earlier []stage, s *section, isScratch bool) e
 		}
 		f, err := fields(l)
 		if err != nil || len(f) > 2 {
-			return r.errorf(line, "%q is not SOURCE [DESTINATION]", input.Text(l))
+			return r.errorf(line, "%q is not SOURCE [DESTINATION]", text.Short(l))
 		}
 		dst := f[0]
 		if len(f) == 2 {
@@ -194,7 +193,7 @@ func (r *reader) files(x *Recipe, earlier []stage, s *section, isScratch bool) e
 			dst = path.Join("/", dst)
 		}
 		if strings.ContainsAny(f[0]+dst, "\n\x00") {
-			return r.errorf(line, "%q is not a path", input.Text(l))
+			return r.errorf(line, "%q is not a path", text.Short(l))
 		}
 		if from != "" {
 			x.copyStage(line, from, f[0], dst, isScratch)
@@ -209,7 +208,7 @@ func (r *reader) files(x *Recipe, earlier []stage, s *section, isScratch bool) e
 
 // fields splits a line at blanks outside double quotes.
 func fields(l string) (out []string, err error) {
-	list, err := shellword.Split(l, false)
+	list, err := text.Words(l, false)
 	for _, w := range list {
 		out = append(out, w.Text)
 	}
@@ -229,7 +228,7 @@ func (x *Recipe) copyStage(line int, stage, src, dst string, isScratch bool) {
 		x.add(line, line, "COPY --from=%s %s", stage, jsonList(src, dst))
 		return
 	}
-	x.add(line, line, "RUN --mount=type=bind,from=%s,source=/,target=%s mkdir -p %s && cp -fLr %s %s", stage, filesDir, shellword.Quote(parent(dst)), filesDir+pattern(src), shellword.Quote(dst))
+	x.add(line, line, "RUN --mount=type=bind,from=%s,source=/,target=%s mkdir -p %s && cp -fLr %s %s", stage, filesDir, text.Quote(parent(dst)), filesDir+pattern(src), text.Quote(dst))
 }
 
 // parent returns the directory to create for a destination.
@@ -247,7 +246,7 @@ func pattern(s string) string {
 		if strings.ContainsRune("*?[]/", c) {
 			b.WriteRune(c)
 		} else {
-			b.WriteString(shellword.Quote(string(c)))
+			b.WriteString(text.Quote(string(c)))
 		}
 	}
 	return b.String()
@@ -260,7 +259,7 @@ func (r *reader) copyHost(x *Recipe, line int, src, dst string, isScratch bool) 
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return r.errorf(line, "copying %s: %v; only the last part of a path can be a pattern", input.Text(src), err)
+		return r.errorf(line, "copying %s: %v; only the last part of a path can be a pattern", text.Short(src), err)
 	}
 	for _, file := range found {
 		context, name := x.context(filepath.Dir(file)), filepath.Base(file)
@@ -277,7 +276,7 @@ func (r *reader) copyHost(x *Recipe, line int, src, dst string, isScratch bool) 
 			mount = "source=" + name + ",target=" + at
 		}
 		x.add(line, line, "RUN --mount=type=bind,from=%s,%s mkdir -p %s && cp -fLr %s %s", context, mount,
-			shellword.Quote(parent(dst)), shellword.Quote(at), shellword.Quote(dst))
+			text.Quote(parent(dst)), text.Quote(at), text.Quote(dst))
 	}
 	return nil
 }
@@ -341,7 +340,7 @@ func (r *reader) metadata(x *Recipe, s *stage) error {
 	}
 	file(start, "755", "Singularity", strings.TrimRight(string(x.Source), "\n")+"\n")
 	if e := r.one(s, "environment"); e != nil && hasText(e.body) {
-		file(e, "755", "env/90-environment.sh", "#!/bin/sh\n"+text(e.body))
+		file(e, "755", "env/90-environment.sh", "#!/bin/sh\n"+joined(e.body))
 		file(e, "755", "actions/exec", execAction)
 		x.Prefix = []string{"/.singularity.d/actions/exec"}
 	}
@@ -354,7 +353,7 @@ func (r *reader) metadata(x *Recipe, s *stage) error {
 		if err != nil {
 			return err
 		}
-		content := text(p.body)
+		content := joined(p.body)
 		if !strings.HasPrefix(content, "#!") {
 			content = "#!" + program + "\n\n" + content
 		}
@@ -366,7 +365,7 @@ func (r *reader) metadata(x *Recipe, s *stage) error {
 		}
 	}
 	if h := r.one(s, "help"); h != nil && hasText(h.body) {
-		file(h, "644", "runscript.help", text(h.body))
+		file(h, "644", "runscript.help", joined(h.body))
 	}
 	return r.labels(x, s)
 }
@@ -378,13 +377,13 @@ func (r *reader) labels(x *Recipe, s *stage) error {
 		return nil
 	}
 	all := map[string]string{}
-	for i, text := range l.body {
-		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
+	for i, line := range l.body {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
-		name, value, _ := strings.Cut(text, " ")
+		name, value, _ := strings.Cut(line, " ")
 		if strings.ContainsAny(name, "\"'\\$=") {
-			return r.errorf(l.line+1+i, "%q is not the name of a label", input.Text(name))
+			return r.errorf(l.line+1+i, "%q is not the name of a label", text.Short(name))
 		}
 		all[name] = strings.TrimSpace(value)
 		x.add(l.line+1+i, l.line+1+i, "LABEL %s=\"%s\"", name, strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`).Replace(all[name]))

@@ -22,12 +22,13 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/web"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/dfgitutil"
 	"github.com/moby/buildkit/util/gitutil"
 
 	"hpcc/build/attest"
-	"hpcc/store/wait"
 )
 
 // IsAddress reports whether a source of ADD, or the value of a named context, is a git repository.
@@ -279,7 +280,7 @@ func (r *gitRepository) lookup(ctx context.Context, ref string) (gitTarget, erro
 
 // ask runs a command that only reads from the server, and retries it.
 func (r *gitRepository) ask(ctx context.Context, args ...string) (out []byte, err error) {
-	err = wait.Retry(ctx, r.host(), func(ctx context.Context) error {
+	err = web.Retry(ctx, r.host(), func(ctx context.Context) error {
 		out, err = r.transfer(ctx, args...)
 		return err
 	})

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/store/wait"
+	"hpcc/web"
+
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
 )
@@ -41,7 +42,7 @@ func TestGitFaults(t *testing.T) {
 			server := servedRepository(t)
 			defer server.Close()
 			messages := &testenv.Messages{}
-			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.Add})
+			ctx := web.With(t.Context(), web.Limits{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: messages.Add})
 			clone := func() error {
 				_, err := Clone(ctx, t.TempDir(), Repository{Address: server.URL + "/repo.git#main"})
 				return err
@@ -76,7 +77,7 @@ func TestGitSilent(t *testing.T) {
 		_, err := Clone(ctx, t.TempDir(), Repository{Address: repository + "#main"})
 		return err
 	}
-	ctx := wait.With(t.Context(), wait.Patience{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
+	ctx := web.With(t.Context(), web.Limits{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
 	if err := clone(ctx); err == nil || !strings.Contains(err.Error(), "git reported no progress for 600ms (gave up after 2 attempts)") {
 		t.Errorf("silent: %v", err)
 	}

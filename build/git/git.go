@@ -17,10 +17,12 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/web"
+
 	"github.com/moby/buildkit/util/gitutil"
 	"golang.org/x/term"
 
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // A gitRepository is a repository in a private directory, with everything that git needs to
@@ -97,7 +99,7 @@ func (r *gitRepository) run(ctx context.Context, args ...string) ([]byte, error)
 	case errors.Is(err, exec.ErrWaitDelay):
 		err = nil
 	case errors.As(err, &ee) && len(ee.Stderr) > 0:
-		err = errors.New(shorten(string(ee.Stderr), 100))
+		err = errors.New(text.Cut(text.OneLine(string(ee.Stderr)), 100))
 	}
 	return out, err
 }
@@ -154,7 +156,7 @@ func (r *gitRepository) environment(ctx context.Context) []string {
 	if r.agent != "" {
 		env = append(env, "SSH_AUTH_SOCK="+r.agent)
 	}
-	idle := wait.Limits(ctx).Idle
+	idle := web.LimitsOf(ctx).Idle
 	return append(env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "GIT_ALLOW_PROTOCOL="+protocols, "GIT_CEILING_DIRECTORIES="+filepath.Dir(r.dir),
 		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d", max(1, int(idle/time.Second)))) // 17 bytes/s are 1 KiB per minute
 }
@@ -168,7 +170,7 @@ func (r *gitRepository) ssh(ctx context.Context) []string {
 	if out, err := r.command(ctx, "config", "--get", "core.sshCommand").Output(); err == nil && len(bytes.TrimSpace(out)) > 0 {
 		return nil
 	}
-	p := wait.Limits(ctx)
+	p := web.LimitsOf(ctx)
 	command := fmt.Sprintf("GIT_SSH_COMMAND=ssh -o ConnectTimeout=%d -o ServerAliveInterval=%d", max(1, int(p.Connect/time.Second)), max(1, int(p.Idle/time.Second)/3))
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		command += " -o BatchMode=yes"
@@ -183,7 +185,7 @@ func (r *gitRepository) fetch(ctx context.Context, ref, local string) error {
 	if local != "" {
 		spec += ":" + local
 	}
-	return wait.Retry(ctx, r.host(), func(ctx context.Context) error {
+	return web.Retry(ctx, r.host(), func(ctx context.Context) error {
 		// Some servers support no shallow fetches, and others send only references.
 		attempts := [][]string{{"--depth", "1", "--no-tags", "--", r.remote, spec}, {"--no-tags", "--", r.remote, spec}}
 		if gitutil.IsCommitSHA(ref) {
@@ -192,7 +194,7 @@ func (r *gitRepository) fetch(ctx context.Context, ref, local string) error {
 		var err error
 		for _, args := range attempts {
 			_, err = r.transfer(ctx, append([]string{"fetch", "--progress", "--force", "--update-head-ok"}, args...)...)
-			var broken *wait.Broken
+			var broken *web.Broken
 			if err == nil || ctx.Err() != nil || errors.As(err, &broken) {
 				break
 			}
@@ -207,10 +209,10 @@ const gitSilence = 2
 
 // transfer runs a git command that talks to the server, and returns its output. It stops the
 // command after a long time without progress, because some of git's protocols have no timeout.
-// It returns network failures as [wait.Broken].
+// It returns network failures as [web.Broken].
 func (r *gitRepository) transfer(ctx context.Context, args ...string) ([]byte, error) {
-	limit := gitSilence * wait.Limits(ctx).Idle
-	stalled := &wait.StallError{Text: fmt.Sprintf("git reported no progress for %v", limit)}
+	limit := gitSilence * web.LimitsOf(ctx).Idle
+	stalled := &web.StallError{Text: fmt.Sprintf("git reported no progress for %v", limit)}
 	fetchCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(limit, func() { cancel(stalled) })
@@ -236,7 +238,7 @@ func (r *gitRepository) transfer(ctx context.Context, args ...string) ([]byte, e
 		err = errors.New(text)
 	}
 	if transient().MatchString(err.Error()) {
-		return nil, &wait.Broken{Err: err}
+		return nil, &web.Broken{Err: err}
 	}
 	return nil, err
 }
@@ -287,14 +289,5 @@ func (w *gitOutput) message() string {
 	if len(reasons) == 0 {
 		reasons = rest
 	}
-	return shorten(strings.Join(reasons, " "), maxGitMessage)
-}
-
-// shorten returns a text on one line, truncated to limit runes.
-func shorten(text string, limit int) string {
-	r := []rune(strings.Join(strings.Fields(text), " "))
-	if len(r) > limit {
-		r = append(r[:limit-1], '…')
-	}
-	return string(r)
+	return text.Cut(text.OneLine(strings.Join(reasons, " ")), maxGitMessage)
 }

@@ -24,11 +24,11 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
-
-	"hpcc/store/wait"
 )
 
 // maxIgnoreFile limits the size of a .dockerignore, in bytes.
@@ -65,7 +65,7 @@ func Open(dir, ignore string, hidden ...string) (*Dir, error) {
 		names = []string{ignore, names[0]}
 	}
 	for _, name := range names {
-		f, err := wait.Open(name)
+		f, err := files.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

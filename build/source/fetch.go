@@ -13,8 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/build/git"
-	"hpcc/store/wait"
 )
 
 // maxDownload limits a download of ADD, in bytes.
@@ -33,7 +34,7 @@ type Download struct {
 }
 
 // Fetch downloads a URL to the file to. pinned means that the caller verifies the checksum, as
-// in [wait.Get]. Fetch calls fetched with the number of bytes received and the total number,
+// in [web.Get]. Fetch calls fetched with the number of bytes received and the total number,
 // which is 0 if it is unknown.
 func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done, total int64)) (d Download, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
@@ -41,7 +42,7 @@ func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done,
 		return d, errors.New("not a URL")
 	}
 	req.Header.Set("User-Agent", "hpcc")
-	resp, err := wait.Get(nil, req, pinned)
+	resp, err := web.Get(nil, req, pinned)
 	if err != nil {
 		if ue := (*url.Error)(nil); errors.As(err, &ue) {
 			err = ue.Err // the caller names the address without its password

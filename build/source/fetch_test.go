@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/build/git"
 	"hpcc/store"
-	"hpcc/store/wait"
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
 )
@@ -30,8 +31,8 @@ func TestFetchFaults(t *testing.T) {
 			server := hostile.Serve(http.FileServer(http.Dir(dir)), false)
 			defer server.Close()
 			messages := &testenv.Messages{}
-			p := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: messages.Add}
-			ctx := wait.With(t.Context(), p)
+			p := web.Limits{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: messages.Add}
+			ctx := web.With(t.Context(), p)
 			fetch := func() (string, error) {
 				to := filepath.Join(t.TempDir(), "to")
 				_, err := Fetch(ctx, server.URL+"/f", to, false, func(int64, int64) {})
@@ -47,7 +48,7 @@ func TestFetchFaults(t *testing.T) {
 				t.Errorf("no recovery: the server was asked %d times; want 3", met)
 			}
 			p.Attempts = 20 // for slow machines
-			ctx = wait.With(t.Context(), p)
+			ctx = web.With(t.Context(), p)
 			if got, err := fetch(); err != nil || got != string(content) {
 				t.Errorf("after recovery: %d bytes, %v", len(got), err)
 			}

@@ -16,11 +16,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // A fileStat identifies the state of a file without reading it. Programs cannot set ctime, so
@@ -101,7 +102,7 @@ func (s *sums) digests(items []Item) ([]sum, error) {
 	var g errgroup.Group
 	var next, kept atomic.Int64
 	slab := make([]byte, keptSize(items, missing))
-	for range min(len(missing), disk.MaxParallel(goruntime.GOMAXPROCS(0), 2)) {
+	for range min(len(missing), files.MaxParallel(goruntime.GOMAXPROCS(0), 2)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
 			var r Reader

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store/disk"
 )
 
 // Walk returns the files that COPY copies for one source name. skip contains the patterns of
@@ -59,7 +59,7 @@ func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error
 		return set, err
 	}
 	w := &walker{context: c, base: base, skip: skip, top: full}
-	w.group.SetLimit(disk.MaxParallel(walkers, 3))
+	w.group.SetLimit(files.MaxParallel(walkers, 3))
 	list := dirList{found: []foundFile{{Item: top, below: &dirList{}}}}
 	err = w.list(full, list.found[0].below)
 	if werr := w.group.Wait(); err == nil {
@@ -180,7 +180,7 @@ func (w *walker) list(dir string, into *dirList) error {
 // visitAll visits the named files in the open directory d, and stores them in into.
 func (w *walker) visitAll(d *os.File, names []string, into []foundFile) error {
 	var g errgroup.Group
-	g.SetLimit(disk.MaxParallel(walkers, 3))
+	g.SetLimit(files.MaxParallel(walkers, 3))
 	fd := int(d.Fd())
 	for from := 0; from < len(names); from += walkPart {
 		to := min(len(names), from+walkPart)

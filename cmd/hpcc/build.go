@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
@@ -25,7 +27,7 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
-	"hpcc/store/wait"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -302,7 +304,7 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) error {
 		}
 	}
 	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt
-	a.image.Stdin = wait.Stdin()
+	a.image.Stdin = files.Stdin()
 	if a.image.Context != "-" {
 		a.image.Stdin = io.TeeReader(a.image.Stdin, &stdinCopy)
 	}
@@ -485,7 +487,7 @@ func (a *buildArgs) checkDockerfile(ctx context.Context) error {
 	var missing []string
 	for _, p := range a.platforms {
 		o := a.image
-		o.Platform, o.Progress, o.Stdin = p, t.check, wait.Stdin()
+		o.Platform, o.Progress, o.Stdin = p, t.check, files.Stdin()
 		n, unknown, err := build.Check(ctx, s, o)
 		if err != nil {
 			return t.failed(err)
@@ -502,7 +504,7 @@ func (a *buildArgs) checkDockerfile(ctx context.Context) error {
 	case 1:
 		return t.failed(errors.New("the Dockerfile has 1 warning"))
 	}
-	return t.failed(fmt.Errorf("the Dockerfile has %s", counted(warnings, "warning", "warnings")))
+	return t.failed(fmt.Errorf("the Dockerfile has %s", text.Count(warnings, "warning", "warnings")))
 }
 
 // parseBuildArgs reads --build-arg. A bare NAME takes its value from the environment.

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
@@ -25,7 +27,6 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/store"
-	"hpcc/store/disk"
 	"hpcc/store/ready"
 	"hpcc/unpack"
 	"hpcc/unpack/squashfs"
@@ -104,7 +105,7 @@ func (a *charliecloudArgs) link(context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	if err := os.Symlink(target, filepath.Join(tmp, file)); err != nil {
 		return fmt.Errorf("linking an image: %w", err)
 	}
@@ -407,7 +408,7 @@ func (a *charliecloudArgs) replaceDirectory(ctx context.Context, from, in, out s
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	made := filepath.Join(tmp, "new")
 	if err := a.toDirectory(ctx, from, in, made); err != nil {
 		return err
@@ -464,12 +465,12 @@ func replaceBy(dir, sub string) error {
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	moved := filepath.Join(tmp, "root")
 	if err := os.Rename(sub, moved); err != nil {
 		return err
 	}
-	if err := disk.RemoveAll(dir); err != nil {
+	if err := files.RemoveAll(dir); err != nil {
 		return err
 	}
 	return os.Rename(moved, dir)

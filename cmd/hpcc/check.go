@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/check"
+	"hpcc/text"
 )
 
 func checkCommand() *cli.Command {
@@ -74,7 +75,7 @@ func (a *checkArgs) run(ctx context.Context) error {
 	if a.openshift {
 		where = "under OpenShift's restricted-v2"
 	}
-	return (&message{err: fmt.Errorf("%s would not run %s: %s", a.image, where, counted(errs, "error", "errors"))}).hint("add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
+	return (&message{err: fmt.Errorf("%s would not run %s: %s", a.image, where, text.Count(errs, "error", "errors"))}).hint("add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.

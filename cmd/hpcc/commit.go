@@ -22,10 +22,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build/rawconfig"
+	"hpcc/build"
 	"hpcc/build/source"
-	"hpcc/job/shellword"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -122,7 +122,7 @@ func (a *commitArgs) open() (tree *os.Root, config []byte, err error) {
 		m := &message{err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
 		err = m.hint(advice)
 		if _, e := tree.Lstat(path.Join("rootfs", unpack.ConfigFile)); e == nil {
-			err = m.hint("it is a bundle: hpcc commit %s %s", shellword.Quote(filepath.Join(a.tree, "rootfs")), a.name)
+			err = m.hint("it is a bundle: hpcc commit %s %s", text.Quote(filepath.Join(a.tree, "rootfs")), a.name)
 		}
 	}
 	tree.Close()
@@ -239,7 +239,7 @@ func (a *commitArgs) changes(ctx context.Context, s *store.Store, base v1.Image,
 		return nil, err
 	}
 	if len(left) > 0 {
-		say("left out %s, which images cannot hold: %s", counted(len(left), "socket or device node", "sockets and device nodes"), shortened(left))
+		say("left out %s, which images cannot hold: %s", text.Count(len(left), "socket or device node", "sockets and device nodes"), shortened(left))
 	}
 	if n == 0 {
 		say("warning: %q does not differ from its image", a.tree)
@@ -256,7 +256,7 @@ func shortened(paths []string) string {
 			out = append(out, "…")
 			break
 		}
-		out = append(out, shellword.Quote("/"+p))
+		out = append(out, text.Quote("/"+p))
 	}
 	return strings.Join(out, " ")
 }
@@ -276,7 +276,7 @@ func (a *commitArgs) image(base v1.Image, layer v1.Layer, created time.Time) (v1
 	if err != nil {
 		return nil, err
 	}
-	return rawconfig.Edit(img, raw, func(fields map[string]json.RawMessage) error {
+	return build.EditConfig(img, raw, func(fields map[string]json.RawMessage) error {
 		set := map[string]any{"rootfs": now.RootFS, "history": now.History, "created": h.Created}
 		if a.author != "" {
 			set["author"] = a.author

@@ -25,6 +25,7 @@ import (
 	"hpcc/front/containers"
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // dockerCommand does what docker does and other commands of hpcc do not.
@@ -215,7 +216,7 @@ func since(t time.Time) string {
 		d    time.Duration
 	}{{"year", 365 * 24 * time.Hour}, {"month", 30 * 24 * time.Hour}, {"week", 7 * 24 * time.Hour}, {"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}} {
 		if n := int(d / u.d); n > 0 {
-			return counted(n, u.name, u.name+"s") + " ago"
+			return text.Count(n, u.name, u.name+"s") + " ago"
 		}
 	}
 	return "Less than a second ago"

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job/shellword"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 // A way runs the program of an image. effects has a column for each.
@@ -148,8 +148,8 @@ func (c *trial) run() error {
 			return err
 		}
 	}
-	quoted := func(text string) string {
-		list, err := shellword.Split(c.replace(text), false)
+	quoted := func(line string) string {
+		list, err := text.Words(c.replace(line), false)
 		var argv []string
 		for _, w := range list {
 			argv = append(argv, w.Text)
@@ -157,7 +157,7 @@ func (c *trial) run() error {
 		if err != nil {
 			panic(err)
 		}
-		return shellword.Join(argv)
+		return text.CommandLine(argv)
 	}
 	args, image := c.row.args, c.row.image
 	if args == "" {

@@ -23,11 +23,11 @@ import (
 	"hpcc/build"
 	"hpcc/build/binder"
 	"hpcc/build/definition"
-	"hpcc/build/rawconfig"
 	"hpcc/conda"
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // condaFlags are the flags of a build from a conda or pip export.
@@ -63,11 +63,14 @@ func condaFlags() []cli.Flag {
 // --repo2docker, or nil.
 func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, error) {
 	o := &build.CondaOptions{
+		Request: conda.Request{
+			Channels: c.StringSlice("channel"), Relax: c.Bool("relax"), Python: c.String("python"), Prefix: c.String("prefix"),
+			Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"),
+				NoIndex: c.Bool("no-index"), PlainHTTP: c.Bool("plain-http")},
+			PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
+		},
 		Files: c.StringSlice("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
-		Channels: c.StringSlice("channel"), Relax: c.Bool("relax"), Virtual: c.StringSlice("virtual-package"), Python: c.String("python"),
-		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: c.Bool("plain-http")},
-		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
-		PlainHTTP: c.Bool("plain-http"), NoRun: c.Bool("no-run"),
+		Virtual: c.StringSlice("virtual-package"), From: c.String("from"), PlainHTTP: c.Bool("plain-http"), NoRun: c.Bool("no-run"),
 	}
 	if r != nil && r.Dockerfile == "" {
 		setRepository(o, r)
@@ -348,7 +351,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", t.platform, len(list)-cached, counted(len(list), "package", "packages"), size(total-inCache), size(total))
+	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", t.platform, len(list)-cached, text.Count(len(list), "package", "packages"), size(total-inCache), size(total))
 	if unknown > 0 {
 		text += fmt.Sprintf(", and %d of unknown size", unknown)
 	}
@@ -368,7 +371,7 @@ func (b *builder) writeLock(locks []exports.Locked) error {
 	}
 	slices.Sort(hidden)
 	if hidden = slices.Compact(hidden); len(hidden) > 0 {
-		b.steps.note(fmt.Sprintf("%s: the addresses of %s had credentials, which are left out: add variables such as $TOKEN: %s", b.lock, counted(len(hidden), "package", "packages"), strings.Join(hidden, " ")))
+		b.steps.note(fmt.Sprintf("%s: the addresses of %s had credentials, which are left out: add variables such as $TOKEN: %s", b.lock, text.Count(len(hidden), "package", "packages"), strings.Join(hidden, " ")))
 	}
 	return nil
 }
@@ -462,7 +465,7 @@ func withPrefix(img v1.Image, prefix []string) (v1.Image, error) {
 	}
 	c := cfg.Config
 	c.Entrypoint = append(append([]string{}, prefix...), c.Entrypoint...)
-	return rawconfig.Edit(img, raw, func(fields map[string]json.RawMessage) (err error) {
+	return build.EditConfig(img, raw, func(fields map[string]json.RawMessage) (err error) {
 		fields["config"], err = json.Marshal(c)
 		return err
 	})

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build/attest"
@@ -19,9 +21,8 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/probe"
 	"hpcc/runtime/process"
-	"hpcc/runtime/usertext"
 	"hpcc/store"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
@@ -122,12 +123,12 @@ func printError(err error) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	text := fmt.Sprintf("hpcc: error: %s\n", usertext.Printable(attest.PublicText(err.Error())))
+	lines := fmt.Sprintf("hpcc: error: %s\n", text.Printable(attest.PublicText(err.Error())))
 	advice, code := adviceFor(err)
 	if advice != "" {
-		text += fmt.Sprintf("hpcc: hint: %s\n", usertext.Printable(attest.PublicText(advice)))
+		lines += fmt.Sprintf("hpcc: hint: %s\n", text.Printable(attest.PublicText(advice)))
 	}
-	fmt.Fprint(os.Stderr, text) // a single write, because many tasks may share one file
+	fmt.Fprint(os.Stderr, lines) // a single write, because many tasks may share one file
 	return code
 }
 
@@ -155,7 +156,7 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 // adviceFor returns the hint and the exit status for an error. No other function chooses them.
 func adviceFor(err error) (advice string, status int) {
-	var signal wait.Interrupted
+	var signal files.Interrupted
 	switch { // the user caused these, and needs no hint
 	case errors.As(err, &signal):
 		return "", exitSignal + int(signal.Signal)
@@ -182,7 +183,7 @@ func adviceFor(err error) (advice string, status int) {
 			status = m.status
 		}
 	}
-	limit, similar := usertext.LimitAdvice(err), similarFile(err, os.Args[1:])
+	limit, similar := process.LimitAdvice(err), similarFile(err, os.Args[1:])
 	switch {
 	case limit != "": // a resource limit is the cause, so neither the usage nor other advice applies
 		advice = limit

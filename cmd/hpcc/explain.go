@@ -14,9 +14,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
-	"hpcc/job/shellword"
 	"hpcc/runtime"
 	"hpcc/runtime/runconf"
+	"hpcc/text"
 )
 
 // An explanation of a run compares its specification with those of runs that have less: no image, no
@@ -117,7 +117,7 @@ func printFacts(facts []fact, asJSON bool) error {
 // facts returns the facts of the last step.
 func (x *explanation) facts(root string, img runtime.Image) (all []fact, notes []string, err error) {
 	known := sources{}
-	known.compare("caller", append(callerFacts(), fact{Kind: "command", Value: shellword.Join(x.steps[0].args.options.Args)}))
+	known.compare("caller", append(callerFacts(), fact{Kind: "command", Value: text.CommandLine(x.steps[0].args.options.Args)}))
 	for _, s := range x.steps {
 		config, run := img, *s.args
 		if !s.image {
@@ -262,7 +262,7 @@ func factsOf(s *specs.Spec) []fact {
 		host, _ = os.Hostname()
 	}
 	out := []fact{
-		{Kind: "command", Value: shellword.Join(s.Process.Args)}, {Kind: "directory", Value: s.Process.Cwd}, {Kind: "hostname", Value: host},
+		{Kind: "command", Value: text.CommandLine(s.Process.Args)}, {Kind: "directory", Value: s.Process.Cwd}, {Kind: "hostname", Value: host},
 		{Kind: "user", Value: fmt.Sprintf("%d:%d", s.Linux.UIDMappings[0].ContainerID, s.Linux.GIDMappings[0].ContainerID)},
 	}
 	for _, n := range s.Linux.Namespaces {

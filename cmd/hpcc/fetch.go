@@ -16,8 +16,8 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/job/results"
-	"hpcc/job/shellword"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func fetchCommand() *cli.Command {
@@ -177,7 +177,7 @@ func (a *fetchArgs) receive(ctx context.Context, id, final string, open func() (
 		return a.explain(id, err)
 	}
 	if leftOut > 0 {
-		say("left out %s: %s", counted(leftOut, "device, socket or pipe", "devices, sockets and pipes"), strings.Join(first, " "))
+		say("left out %s: %s", text.Count(leftOut, "device, socket or pipe", "devices, sockets and pipes"), strings.Join(first, " "))
 	}
 	say("fetched %s", size(received))
 	_, err = fmt.Println(final)
@@ -200,7 +200,7 @@ func (a *fetchArgs) explain(id string, err error) error {
 	case errors.As(err, new(*results.TooLargeError)):
 		return m.hint("allow more with --max SIZE, or fetch a part: hpcc fetch %s PATH", id)
 	case errors.As(err, new(*results.LinkError)):
-		return m.hint("fetch the paths that you need one by one: hpcc fetch %s PATH", shellword.Quote(id))
+		return m.hint("fetch the paths that you need one by one: hpcc fetch %s PATH", text.Quote(id))
 	}
 	return m.err
 }

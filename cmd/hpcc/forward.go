@@ -3,30 +3,25 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/job/shellword"
 	"hpcc/job/tunnel"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 const forwardUsage = "JOB[.TASK] PORT|NAME|LOCAL:PORT"
@@ -191,28 +186,28 @@ func (a *forwardArgs) run(ctx context.Context) error {
 			say("task %d has not reported the address of %s; using its default port %d", t.Index, f.name, service.Port)
 		}
 	}
-	tunnel, err := sub.OpenTunnel(ctx, t, service.Port, program, a.via, sayLine)
+	link, err := sub.OpenTunnel(ctx, t, service.Port, program, a.via, sayLine)
 	if err != nil {
 		return quietly(ctx, err)
 	}
-	defer tunnel.Close()
+	defer link.Close()
 	if sub.Target.Pods() && !a.open {
-		say("warning: %s listens on a port of this machine that every local user can connect to", tunnel.Route)
+		say("warning: %s listens on a port of this machine that every local user can connect to", link.Route)
 	}
 	l, err := f.listen(service.Port)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	if err := a.announce(l, sub, t, service, tunnel); err != nil {
+	if err := a.announce(l, sub, t, service, link); err != nil {
 		return err
 	}
 	checks := 0
 	runs := func() bool {
 		checks++
-		return sub.Goes(ctx, s.Jobs(), t, checks%askEvery == 0 && !tunnel.Ends)
+		return sub.Goes(ctx, s.Jobs(), t, checks%askEvery == 0 && !link.Ends)
 	}
-	return carry(ctx, l, &guard{open: a.open, advice: "; --open lets every user of this machine connect"}, tunnel, runs, fmt.Sprintf("port %d of %s", service.Port, t.Host))
+	return carry(ctx, l, &tunnel.Guard{Open: a.open, Advice: "; --open lets every user of this machine connect", Say: sayLine}, link, runs, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }
 
 // sayLine prints a message that another package composed.
@@ -229,7 +224,7 @@ func quietly(ctx context.Context, err error) error {
 // listen listens on the socket, on the requested local port, or on a free one if that is taken.
 func (f *forwarding) listen(port int) (net.Listener, error) {
 	if f.socket != "" {
-		l, err := listenSocket(f.socket)
+		l, err := tunnel.ListenSocket(f.socket)
 		if err != nil {
 			return nil, fmt.Errorf("listening on socket %q: %w", f.socket, err)
 		}
@@ -252,22 +247,22 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 }
 
 // announce prints the address of the port, on this machine and on a laptop.
-func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, tunnel *tunnel.Tunnel) error {
+func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, link *tunnel.Tunnel) error {
 	local, at := l.Addr().String(), l.Addr().String()
-	if s, ok := l.(*socketListener); ok {
-		local = s.path
+	if s, ok := l.(*tunnel.Socket); ok {
+		local = s.Path
 		at = fmt.Sprintf("127.0.0.1:%d", cmp.Or(a.as, service.Port))
 	}
 	_, port, _ := net.SplitHostPort(at)
 	url := service.At(at)
 	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, local, login())
-	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, tunnel.Route)
+	say("forwarding %s to port %d of %s for task %d of job %s (via %s); Ctrl-C ends it", local, service.Port, t.Host, t.Index, sub.ID, link.Route)
 	if !a.asSet {
 		say("from a laptop: %s", ssh)
 	}
 	if a.json {
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": sub.ID, "task": t.Index, "host": t.Host, "port": service.Port,
-			"local": local, "url": url, "ssh": ssh, "via": tunnel.Route})
+			"local": local, "url": url, "ssh": ssh, "via": link.Route})
 	}
 	if url == "" && a.asSet {
 		url = at
@@ -291,9 +286,9 @@ const (
 
 // carry serves connections until the task has ended or the user ends hpcc. runs reports whether
 // the task still runs, and remote names the forwarded port.
-func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, runs func() bool, remote string) error {
+func carry(ctx context.Context, l net.Listener, g *tunnel.Guard, to *tunnel.Tunnel, runs func() bool, remote string) error {
 	failed := make(chan error, 1)
-	go func() { failed <- accept(ctx, l, g, tunnel, remote) }()
+	go func() { failed <- to.Serve(ctx, l, g, remote) }()
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
@@ -302,9 +297,9 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 			return nil
 		case err := <-failed:
 			return fmt.Errorf("listening on this machine: %w", err)
-		case <-tunnel.Ended():
+		case <-to.Ended():
 			if stillRuns(ctx, runs) {
-				return (&message{err: fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(tunnel.Messages(), "its command ended"))}).hint(`run "hpcc forward" again`)
+				return (&message{err: fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(to.Messages(), "its command ended"))}).hint(`run "hpcc forward" again`)
 			}
 			say("the task has ended")
 			return nil
@@ -344,7 +339,7 @@ func (a *forwardArgs) printLine(program, dir string) error {
 	}
 	socket, err := f.socket, error(nil)
 	if socket == "" {
-		if socket, err = newSocketName(); err != nil {
+		if socket, err = tunnel.NewSocketName(); err != nil {
 			return err
 		}
 	}
@@ -357,7 +352,7 @@ func (a *forwardArgs) printLine(program, dir string) error {
 		w = append(w, "--via", a.via)
 	}
 	// A terminal (-tt) makes the remote command end with ssh.
-	_, err = fmt.Println(shellword.Join([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), shellword.Join(append(w, a.task, socket+":"+remote))}))
+	_, err = fmt.Println(text.CommandLine([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), text.CommandLine(append(w, a.task, socket+":"+remote))}))
 	return err
 }
 
@@ -374,213 +369,4 @@ func login() string {
 		}
 	}
 	return host
-}
-
-// The local end of "hpcc forward" is a port of the loopback interface or a socket. hpcc checks
-// every connection to the port, and the directory of the socket.
-
-// A socketListener listens on a socket in a directory that stays open. Close removes the socket.
-type socketListener struct {
-	net.Listener
-	dir  *os.File
-	path string
-}
-
-func (l *socketListener) Close() error { return errors.Join(l.Listener.Close(), l.dir.Close()) }
-
-// listenSocket listens on a socket that only this user can connect to. It creates the socket's
-// directory if needed, and removes a stale socket of this user.
-func listenSocket(path string) (net.Listener, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := openSocketDir(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	// Use the checked directory, even if its name refers to another one by now.
-	at := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
-	l, err := bindSocket(at)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if err = removeStale(dir, at); err == nil {
-			l, err = bindSocket(at)
-		}
-	}
-	if err != nil {
-		dir.Close()
-		return nil, err
-	}
-	return &socketListener{l, dir, path}, nil
-}
-
-func bindSocket(at string) (net.Listener, error) {
-	old := syscall.Umask(0o177) // no other user may ever connect
-	defer syscall.Umask(old)
-	return net.Listen("unix", at)
-}
-
-// openSocketDir opens a directory in which no other user can replace files of this user. It
-// creates a missing one with mode 0700.
-func openSocketDir(name string) (*os.File, error) {
-	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	link, err := os.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !trustedOwner(link) {
-		return nil, foreignDir(name)
-	}
-	dir, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	fi, err := dir.Stat()
-	switch {
-	case err != nil:
-	case !trustedOwner(fi):
-		err = foreignDir(name)
-	case fi.Mode()&0o022 != 0 && fi.Mode()&os.ModeSticky == 0:
-		err = fmt.Errorf("other users may write to directory %s and could replace the socket; run chmod go-w %s", name, name)
-	}
-	if err != nil {
-		dir.Close()
-		return nil, err
-	}
-	return dir, nil
-}
-
-func foreignDir(name string) error {
-	return fmt.Errorf(`directory %s belongs to another user; run "hpcc forward --print" again for a new name`, name)
-}
-
-// trustedOwner reports whether a file belongs to this user or to root.
-func trustedOwner(fi fs.FileInfo) bool {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	return ok && (int(st.Uid) == os.Geteuid() || st.Uid == 0)
-}
-
-// removeStale removes a socket of this user on which no process listens, such as one that a
-// killed hpcc forward left behind.
-func removeStale(dir *os.File, at string) error {
-	fi, err := os.Lstat(at)
-	if err != nil {
-		return err
-	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	switch {
-	case fi.Mode()&os.ModeSocket == 0:
-		return errors.New("a file of that name exists")
-	case !ok || int(st.Uid) != os.Geteuid():
-		return errors.New(`a socket of another user has that name; run "hpcc forward --print" again for a new name`)
-	}
-	c, err := net.DialTimeout("unix", at, time.Second)
-	if err == nil {
-		c.Close()
-		return errors.New("another hpcc forward uses it; end that one, or use another name")
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
-	}
-	return unix.Unlinkat(int(dir.Fd()), filepath.Base(at), 0)
-}
-
-// newSocketName returns an unpredictable path for the socket of "hpcc forward --print". The
-// directory is one that only this user can open: in XDG_RUNTIME_DIR, or else a new one in /tmp.
-func newSocketName() (string, error) {
-	name := func() string {
-		var b [8]byte
-		_, _ = rand.Read(b[:]) // never fails
-		return hex.EncodeToString(b[:])
-	}
-	if session := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(session) {
-		fi, err := os.Lstat(session)
-		if err == nil && fi.IsDir() && trustedOwner(fi) && fi.Mode()&0o077 == 0 {
-			return filepath.Join(session, "hpcc-forward", name()), nil
-		}
-	}
-	for {
-		dir := "/tmp/hpcc-forward-" + name() // short, because the path of a socket has at most 107 bytes
-		err := os.Mkdir(dir, 0o700)
-		if err == nil {
-			return filepath.Join(dir, "socket"), nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("creating a directory for the socket: %w", err)
-		}
-	}
-}
-
-// refusalPause is the minimum time between warnings about refused connections.
-const refusalPause = time.Minute
-
-// A guard admits only connections of this user and of root, unless it is open.
-type guard struct {
-	open    bool   // admit all users
-	advice  string // after a warning
-	refused int    // since the last warning
-	warned  time.Time
-}
-
-// admits reports whether to serve a connection. It warns about refused ones at most once per
-// refusalPause.
-func (g *guard) admits(conn net.Conn) bool {
-	if g.open {
-		return true
-	}
-	err := tunnel.CheckPeer(conn)
-	if err == nil {
-		return true
-	}
-	if errors.Is(err, tunnel.ErrPeerClosed) { // a client that has given up
-		return false
-	}
-	g.refused++
-	if g.warned.IsZero() || time.Since(g.warned) >= refusalPause {
-		more := ""
-		if g.refused > 1 {
-			more = fmt.Sprintf(" (%d were refused since the last warning)", g.refused)
-		}
-		say("warning: refused a connection: %v%s%s", err, more, g.advice)
-		g.refused, g.warned = 0, time.Now()
-	}
-	return false
-}
-
-// accept serves each connection that the guard admits. It prints an error only if it differs
-// from the previous connection's.
-func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, remote string) error {
-	var lock sync.Mutex
-	last := ""
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, syscall.EMFILE) && ctx.Err() == nil { // retry when connections have ended
-			time.Sleep(100 * time.Millisecond)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !g.admits(conn) {
-			if c, ok := conn.(*net.TCPConn); ok {
-				_ = c.SetLinger(0)
-			}
-			conn.Close()
-			continue
-		}
-		go func() {
-			text := ""
-			if err := tunnel.Carry(conn); err != nil {
-				text = err.Error()
-			}
-			lock.Lock()
-			defer lock.Unlock()
-			if text != last && text != "" {
-				say("%s: %s", remote, text)
-			}
-			last = text
-		}()
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
@@ -20,7 +22,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/field"
 	"hpcc/job/translate"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // dialects lists the schedulers whose scripts --from reads, for help texts.
@@ -179,20 +181,20 @@ func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination
 		return nil, err
 	}
 	if n := tr.Lost(); n > 0 && a.from.strict {
-		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused%s", tr.Source, to.Target, counted(n, "directive is", "directives are"), a.unreported(tr))}).
+		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused%s", tr.Source, to.Target, text.Count(n, "directive is", "directives are"), a.unreported(tr))}).
 			hint("change them in the script, replace them with flags, or leave them out with --strict=false")
 	}
 	return j, nil
 }
 
 // unreported lists the refused directives if --report does not show them.
-func (a *jobArgs) unreported(tr *translate.Translation) (text string) {
+func (a *jobArgs) unreported(tr *translate.Translation) (list string) {
 	for _, r := range tr.Rows {
 		if a.from.report == "none" && r.Fate == field.Refused {
-			text += fmt.Sprintf("; %s: %s", oneLine(r.Text), r.How)
+			list += fmt.Sprintf("; %s: %s", oneLine(r.Text), r.How)
 		}
 	}
-	return text
+	return list
 }
 
 // openSource opens a script or a submit command. The job starts in dir or in home, which
@@ -215,7 +217,7 @@ func openSource(name string, dialect job.Target, dir, home string) (translate.So
 	switch _, serr := os.Stat(name); {
 	case name == "-":
 		s.Name = "stdin"
-		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxInput))
+		s.Text, err = io.ReadAll(io.LimitReader(files.Stdin(), maxInput))
 	case serr != nil && dispatch.Translator().IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:
@@ -231,7 +233,7 @@ func openSource(name string, dialect job.Target, dir, home string) (translate.So
 const maxInput = 16 << 20
 
 func readBounded(file string) ([]byte, error) {
-	f, err := wait.Open(file)
+	f, err := files.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -295,21 +297,4 @@ func printFates(w io.Writer, tr *translate.Translation, form string) error {
 		return usagef("--report %q is not table, json or none", form)
 	}
 	return nil
-}
-
-// oneLine returns text of a script as a cell of at most 100 characters.
-func oneLine(s string) string {
-	s = cell(s)
-	if r := []rune(s); len(r) > 100 {
-		s = string(r[:99]) + "…"
-	}
-	return s
-}
-
-// counted returns a number with its noun in the singular or plural.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n) + " " + many
 }

@@ -19,6 +19,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -121,11 +122,11 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if a.dryRun {
 		verb = "would be freed"
 	}
-	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", size(rep.Bytes), verb, counted(rep.Blobs, "blob", "blobs"), counted(rep.Trees, "tree", "trees"),
-		counted(rep.Records, "cache entry", "cache entries"), counted(rep.Temps, "leftover", "leftovers"))
+	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", size(rep.Bytes), verb, text.Count(rep.Blobs, "blob", "blobs"), text.Count(rep.Trees, "tree", "trees"),
+		text.Count(rep.Records, "cache entry", "cache entries"), text.Count(rep.Temps, "leftover", "leftovers"))
 	if err == nil && !rep.Until.IsZero() {
 		_, err = fmt.Printf("kept: %s and %s that no image needs, until %s or later; --age 0 frees them now\n",
-			size(rep.Kept), counted(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
+			size(rep.Kept), text.Count(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
 	}
 	return err
 }
@@ -300,18 +301,18 @@ func (v *verification) report() error {
 		}
 	}
 	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
-		counted(v.n.Blobs, "blob", "blobs"), size(v.n.Bytes), counted(v.n.Names, "name", "names"), counted(v.n.Records, "record", "records"),
-		counted(v.archives, "package or index", "packages and indexes"), size(v.packed), counted(v.compared, "tree", "trees"),
-		counted(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
+		text.Count(v.n.Blobs, "blob", "blobs"), size(v.n.Bytes), text.Count(v.n.Names, "name", "names"), text.Count(v.n.Records, "record", "records"),
+		text.Count(v.archives, "package or index", "packages and indexes"), size(v.packed), text.Count(v.compared, "tree", "trees"),
+		text.Count(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
 	if v.unchecked > 0 {
-		fmt.Printf("not compared: %s, because the store lacks an undamaged copy of a layer\n", counted(v.unchecked, "tree", "trees"))
+		fmt.Printf("not compared: %s, because the store lacks an undamaged copy of a layer\n", text.Count(v.unchecked, "tree", "trees"))
 	}
 	switch n := len(v.found); {
 	case n == 0:
 		return nil
 	case v.dryRun:
-		return fmt.Errorf("the store has %s; nothing was moved (--dry-run)", counted(n, "damaged file", "damaged files"))
+		return fmt.Errorf("the store has %s; nothing was moved (--dry-run)", text.Count(n, "damaged file", "damaged files"))
 	default:
-		return fmt.Errorf("the store has %s; the list above says how to repair each one", counted(n, "damaged file", "damaged files"))
+		return fmt.Errorf("the store has %s; the list above says how to repair each one", text.Count(n, "damaged file", "damaged files"))
 	}
 }

@@ -30,10 +30,13 @@ var layers = map[string]string{
 	"runtime":       "envfile store/ready",
 	"store":         "",
 	"envfile":       "",
+	"web":           "",
+	"files":         "",
+	"text":          "",
 }
 
-// foundations are packages that all others may import. They import only each other.
-var foundations = []string{"job/atomicfile", "job/message", "job/quantity", "job/shellword", "job/sshd", "store/bounded", "store/disk", "store/owndir", "store/seal", "store/wait"}
+// foundations are packages that all others may import, and that import only those before them.
+var foundations = []string{"text", "files", "web"}
 
 // batchSystems are the packages of schedulers, which do not import each other.
 var batchSystems = []string{"job/gridengine", "job/kube", "job/local", "job/lsf", "job/pbs", "job/slurm"}
@@ -102,9 +105,8 @@ func mayImport(pkg, dep string) bool {
 	folder := folderOf(pkg)
 	switch {
 	case slices.Contains(foundations, dep):
-		return true
-	case slices.Contains(foundations, pkg):
-		return false
+		i := slices.Index(foundations, pkg)
+		return i < 0 || slices.Index(foundations, dep) < i
 	case slices.Contains(batchSystems, pkg) && slices.Contains(batchSystems, dep):
 		return false
 	case within(dep, folder):

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/runtime/usertext"
+	"hpcc/text"
 )
 
 // Habits map commands and flags of other tools to a hint. The hint names the command or flag of
@@ -64,7 +63,7 @@ func unknownCommand(a *cli.App, name string) error {
 			names = append(names, c.Name)
 		}
 	}
-	if like, ok := suggest.Search(name, append(names, "version", "help"), true); ok {
+	if like := text.Nearest(name, append(names, "version", "help")); like != "" {
 		return m.hint("did you mean \"hpcc %s\"?", like)
 	}
 	return m.hint("\"hpcc --help\" lists the commands")
@@ -87,7 +86,7 @@ func unknownFlag(c *cli.Command, given string) error {
 			}
 		}
 	}
-	if like, ok := suggest.Search(name, names, true); ok && len(name) > 2 {
+	if like := text.Nearest(name, names); like != "" {
 		return m.hint("did you mean %s?", dashed(like))
 	}
 	if c.Name == "hpcc" {
@@ -100,15 +99,15 @@ func unknownFlag(c *cli.Command, given string) error {
 // of args does not exist, or "". It compares texts, because the flag parser keeps only the text of
 // an error.
 func similarFile(err error, args []string) string {
-	text := err.Error()
+	message := err.Error()
 	for _, name := range args {
 		name = name[strings.LastIndexByte(name, '=')+1:] // of a flag's value
 		missing := ": " + syscall.ENOENT.Error()
-		if name == "" || (!strings.Contains(text, name+missing) && !strings.Contains(text, strconv.Quote(name)+missing)) {
+		if name == "" || (!strings.Contains(message, name+missing) && !strings.Contains(message, strconv.Quote(name)+missing)) {
 			continue
 		}
 		dir, base := filepath.Split(strings.TrimRight(name, "/"))
-		if like := usertext.Similar(base, cmp.Or(dir, ".")); like != "" {
+		if like := text.NearestEntry(base, cmp.Or(dir, ".")); like != "" {
 			return dir + like
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func historyCommand() *cli.Command {
@@ -80,7 +80,7 @@ func (a *historyArgs) run(context.Context) error {
 		if !st.Created.IsZero() {
 			created = st.Created.UTC().Format("2006-01-02 15:04")
 		}
-		rowf(w, "%s\t%s\t%s\n", created, size(st.Bytes), strings.Join(strings.Fields(st.Step), " "))
+		rowf(w, "%s\t%s\t%s\n", created, size(st.Bytes), text.OneLine(st.Step))
 	}
 	return w.Flush()
 }

@@ -13,15 +13,14 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
-	"hpcc/job/shellword"
 	"hpcc/job/translate"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // The flags that define a job, which "hpcc submit" and "hpcc script" share.
@@ -203,7 +202,7 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 	if end < 0 {
 		return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
 	}
-	return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s %s -- %s", verb, shellword.Join(rest[:end]), image, shellword.Join(rest[end+1:]))
+	return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s %s -- %s", verb, text.CommandLine(rest[:end]), image, text.CommandLine(rest[end+1:]))
 }
 
 var placeholder = regexp.MustCompile(`\{(\w+)\}`)
@@ -217,7 +216,7 @@ func checkPlaceholders(argv []string, j *job.Job) error {
 	known := append(slices.Clone(j.Params.Names), strings.Trim(job.Placeholder, "{}"))
 	for _, arg := range argv {
 		for _, m := range placeholder.FindAllStringSubmatch(arg, -1) {
-			if like, ok := suggest.Search(m[1], known, true); ok && len(m[1]) > 2 {
+			if like := text.Nearest(m[1], known); like != "" {
 				return usagef("%q: unknown placeholder %s", arg, m[0]).hint("did you mean {%s}?", like)
 			}
 		}
@@ -242,8 +241,9 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 			j.Env = append(j.Env, name+"="+v)
 		}
 	}
-	for name, least := range map[string]int{"nodes": 1, "tasks": 1, "tasks-per-node": 1, "cpus": 1, "gpus": 0, "retry": 0} {
-		if c.IsSet(name) && c.Int(name) < least {
+	for _, name := range []string{"nodes", "tasks", "tasks-per-node", "cpus", "gpus", "retry"} {
+		mayBeZero := name == "gpus" || name == "retry"
+		if n := c.Int(name); c.IsSet(name) && (n < 0 || (n == 0 && !mayBeZero)) {
 			return nil, usagef("--%s %d: not a positive number", name, c.Int(name))
 		}
 	}

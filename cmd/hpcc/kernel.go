@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
@@ -25,8 +24,10 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/sshd"
+	"hpcc/job/tunnel"
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -289,7 +290,7 @@ func (a *kernelArgs) choose(found []kernel.Spec) (kernel.Spec, error) {
 		return kernel.Spec{}, usagef("image %s has several kernels", a.root.image).hint("choose one with --spec: %s", strings.Join(names, ", "))
 	}
 	m := usagef("image %s has no kernelspec %q", a.root.image, a.spec)
-	if like, ok := suggest.Search(a.spec, names, true); ok {
+	if like := text.Nearest(a.spec, names); like != "" {
 		return kernel.Spec{}, m.hint("did you mean %q?", like)
 	}
 	return kernel.Spec{}, m.hint("it has %s", strings.Join(names, ", "))
@@ -455,13 +456,13 @@ const kernelCheck = 30 * time.Second
 
 // acceptKernel forwards the connections of this user to port number i of the kernel.
 func acceptKernel(remote *kernel.Remote, l net.Listener, i int) {
-	g := &guard{}
+	g := &tunnel.Guard{Say: sayLine}
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			return // closed
 		}
-		if !g.admits(conn) {
+		if !g.Admits(conn) {
 			conn.Close()
 			continue
 		}
@@ -472,8 +473,8 @@ func acceptKernel(remote *kernel.Remote, l net.Listener, i int) {
 	}
 }
 
-// endPatience is how long the job may take to record its end after its kernel's.
-const endPatience = 3 * time.Second
+// endTimeout is how long the job may take to record its end after its kernel's.
+const endTimeout = 3 * time.Second
 
 // end waits for the end of the job, or cancels it, and reports a kernel that has failed. t is the task of
 // a kernel that ran, or nil.
@@ -503,10 +504,10 @@ func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submi
 	return (&message{err: err}).hint("hpcc logs %s", sub.ID)
 }
 
-// lastRecord returns the record of a task that ends within endPatience, or an empty one.
+// lastRecord returns the record of a task that ends within endTimeout, or an empty one.
 func lastRecord(ctx context.Context, s *store.Store, sub *dispatch.Submission, index int) job.Task {
-	for end := time.Now().Add(endPatience); time.Now().Before(end); time.Sleep(endPatience / 30) {
-		st, err := sub.Look(ctx, s.Jobs(), sub.Target.Pods())
+	for end := time.Now().Add(endTimeout); time.Now().Before(end); time.Sleep(endTimeout / 30) {
+		st, err := sub.Status(ctx, s.Jobs(), sub.Target.Pods())
 		if err != nil {
 			continue
 		}

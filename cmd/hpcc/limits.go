@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
+	"hpcc/web"
+
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
-
-	"hpcc/store/wait"
 )
 
 // watchCPU ends hpcc with a message shortly before it reaches the limit of CPU time
@@ -48,13 +48,13 @@ const timeoutVariable = "HPCC_HTTP_TIMEOUT"
 // withTimeout returns a context whose transfers wait for a silent server as long as the user
 // allows, and report on standard error why they wait.
 func withTimeout(ctx context.Context) context.Context {
-	p := wait.Within(0)
+	p := web.Within(0)
 	if text := os.Getenv(timeoutVariable); text != "" {
 		d, err := httpTimeout(text)
 		if err != nil {
 			say("%s: %v; using %v", timeoutVariable, err, p.Header)
 		} else {
-			p = wait.Within(d)
+			p = web.Within(d)
 		}
 	}
 	p.Notice = func(line string) {
@@ -65,7 +65,7 @@ func withTimeout(ctx context.Context) context.Context {
 		}
 		fmt.Fprintln(os.Stderr, line)
 	}
-	return wait.With(ctx, p)
+	return web.With(ctx, p)
 }
 
 // httpTimeout parses a duration. A number without a unit is in seconds.

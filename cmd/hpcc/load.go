@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
-	"hpcc/store/disk"
-	"hpcc/store/wait"
 )
 
 func loadCommand() *cli.Command {
@@ -86,11 +86,11 @@ func spool(s *store.Store, arg string) (file string, done func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	done = func() { disk.RemoveAll(dir) }
+	done = func() { files.RemoveAll(dir) }
 	file = filepath.Join(dir, "image")
 	f, err := os.Create(file)
 	if err == nil {
-		_, err = io.Copy(f, wait.Stdin())
+		_, err = io.Copy(f, files.Stdin())
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"os"
 	"strings"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
 	"hpcc/store"
-	"hpcc/store/wait"
 )
 
 func loginCommand() *cli.Command {
@@ -70,7 +71,7 @@ func readPassword(ctx context.Context) (string, error) {
 		}
 		return string(b), nil
 	}
-	line, err := bufio.NewReader(io.LimitReader(wait.Stdin(), 64<<10)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(files.Stdin(), 64<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}

@@ -386,7 +386,7 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 			return fmt.Errorf("task %d of job %s is lost: it did not record its end, and the scheduler no longer knows it", k, l.sub.ID)
 		}
 		if n%pollsPerQuery == 0 { // on a shared file system, the task's record may arrive late
-			if st, err := l.sub.Look(ctx, l.dir, true); err == nil && st.Running+st.Waiting == 0 {
+			if st, err := l.sub.Status(ctx, l.dir, true); err == nil && st.Running+st.Waiting == 0 {
 				lost++
 			}
 		}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"hpcc/job"
-	"hpcc/testdata/testenv"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +9,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"hpcc/job"
+	"hpcc/testdata/testenv"
 )
 
 // TestStepWriter has whole lines of several steps, each behind its name.

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 
 	"hpcc/cmd/start/bare"
@@ -24,7 +26,6 @@ import (
 	"hpcc/runtime/oci"
 	"hpcc/runtime/probe"
 	"hpcc/runtime/process"
-	"hpcc/store/wait"
 )
 
 // version is set by the linker from the file VERSION and the commit.
@@ -42,7 +43,7 @@ func main() {
 		os.Exit(printError(err))
 	}
 	watchCPU()
-	ctx, stop := wait.UntilSignal(context.Background())
+	ctx, stop := files.UntilSignal(context.Background())
 	if isWrapped(os.Args) {
 		os.Exit(printError(atStatus(process.ExitFailed, runWrapped(os.Args))))
 	}

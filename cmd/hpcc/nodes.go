@@ -24,6 +24,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func nodesCommand() *cli.Command {
@@ -172,7 +173,7 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 		return err
 	}
 	for _, r := range reasons {
-		if _, err := rowf(out, "%s no jobs: %s: %s\n", counted(len(off[r]), "node takes", "nodes take"), names(off[r]), oneLine(r)); err != nil {
+		if _, err := rowf(out, "%s no jobs: %s: %s\n", text.Count(len(off[r]), "node takes", "nodes take"), names(off[r]), oneLine(r)); err != nil {
 			return err
 		}
 	}
@@ -409,7 +410,7 @@ func (a *nodesArgs) openScript(ctx context.Context, name string, t job.Target) (
 	}
 	tr.Fit()
 	if n := tr.Lost(); n > 0 {
-		say("note: %s not supported by %s and will be ignored; \"hpcc script --from %s\" shows which", counted(n, "directive is", "directives are"), t, name)
+		say("note: %s not supported by %s and will be ignored; \"hpcc script --from %s\" shows which", text.Count(n, "directive is", "directives are"), t, name)
 	}
 	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %q of the job does not exist", tr.Job.Dir)

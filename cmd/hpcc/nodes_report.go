@@ -18,6 +18,7 @@ import (
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // A clusterReport reports how much of one cluster was allocated.
@@ -307,15 +308,15 @@ func (c *capacityRow) bars() string {
 func (r *clusterReport) remarks() []string {
 	var out []string
 	if r.Own {
-		out = append(out, fmt.Sprintf("only %s that you submitted with hpcc: %s", counted(r.Jobs, "task", "tasks"), r.Why))
+		out = append(out, fmt.Sprintf("only %s that you submitted with hpcc: %s", text.Count(r.Jobs, "task", "tasks"), r.Why))
 	} else {
-		out = append(out, fmt.Sprintf("%s of %s; source: %s", counted(r.Jobs, "job", "jobs"), counted(r.Users, "user", "users"), r.By))
+		out = append(out, fmt.Sprintf("%s of %s; source: %s", text.Count(r.Jobs, "job", "jobs"), text.Count(r.Users, "user", "users"), r.By))
 	}
 	if h := r.Hidden(); h != "" {
 		out = append(out, h)
 	}
 	if r.Off > 0 {
-		out = append(out, fmt.Sprintf("%d of %s unavailable now; the totals include them", r.Off, counted(r.Nodes, "node is", "nodes are")))
+		out = append(out, fmt.Sprintf("%d of %s unavailable now; the totals include them", r.Off, text.Count(r.Nodes, "node is", "nodes are")))
 	}
 	for _, n := range r.Notes {
 		out = append(out, "note: "+oneLine(n))

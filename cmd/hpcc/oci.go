@@ -14,12 +14,13 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/oci"
 	"hpcc/runtime/process"
-	"hpcc/store/owndir"
 )
 
 // ociName is the name of a link to hpcc that makes it an OCI runtime. Container engines run
@@ -201,9 +202,9 @@ func stateDir(root string, create bool) (string, error) {
 		return (&message{err: fmt.Errorf("opening the state directory: %w", err)}).hint("set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
 	}
 	if d == "" {
-		parent, err := owndir.Place(os.TempDir())
+		parent, err := files.Trusted(os.TempDir())
 		if err == nil {
-			d, err = owndir.Open(parent, "hpcc-oci-"+strconv.Itoa(os.Geteuid()), create)
+			d, err = files.PrivateDir(parent, "hpcc-oci-"+strconv.Itoa(os.Geteuid()), create)
 		}
 		if err != nil {
 			return "", refused(err)
@@ -215,12 +216,12 @@ func stateDir(root string, create bool) (string, error) {
 			return "", err
 		}
 	}
-	physical, exposed, err := owndir.Walk(d)
+	physical, exposed, err := files.Resolve(d)
 	if errors.Is(err, fs.ErrNotExist) && create && len(exposed) == 0 {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return "", fmt.Errorf("creating the state directory: %w", err)
 		}
-		physical, exposed, err = owndir.Walk(d)
+		physical, exposed, err = files.Resolve(d)
 	}
 	if len(exposed) > 0 {
 		return "", refused(exposed[0])

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
@@ -22,7 +24,6 @@ import (
 	"hpcc/build"
 	"hpcc/build/attest"
 	"hpcc/store"
-	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -291,7 +292,7 @@ func writeTar(ctx context.Context, s *store.Store, dest string, trees []exported
 	if err != nil {
 		return err
 	}
-	defer disk.RemoveAll(empty)
+	defer files.RemoveAll(empty)
 	err = store.NewFile(dest, func(f *os.File) error {
 		buffered := bufio.NewWriterSize(f, 1<<20)
 		w := tar.NewWriter(buffered)

@@ -114,9 +114,14 @@ func podsThatLeft(t *testing.T, messages []string) (home string) {
 	kubectl := "#!/bin/sh\nfor w; do case $w in --unix-socket=*) ln -s " + socket + " ${w#*=};; esac; done\nexec sleep 60\n"
 	testenv.Check(t, os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	s := runningJob(t, job.Kubernetes, len(messages))
-	s.Native, s.Job.Output = "x-1", os.DevNull
-	writeJob(t, jobs, s, 0)
+	array, err := job.ParseArray(fmt.Sprintf("1-%d", len(messages)))
+	testenv.Check(t, err)
+	s := &dispatch.Submission{ID: "x-1", Native: "x-1", Cluster: dispatch.Cluster{Target: job.Kubernetes},
+		Job: &job.Job{Name: "x", Measure: true, Array: array, Output: os.DevNull}}
+	b, err := json.Marshal(s)
+	testenv.Check(t, err)
+	testenv.Check(t, os.MkdirAll(filepath.Join(jobs, s.ID), 0o755))
+	testenv.Check(t, os.WriteFile(filepath.Join(jobs, s.ID, "job.json"), b, 0o644))
 	if _, _, err := dispatch.Statuses(t.Context(), jobs, nil); err != nil {
 		t.Fatal(err)
 	}

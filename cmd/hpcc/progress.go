@@ -8,13 +8,13 @@ import (
 
 	"golang.org/x/term"
 
-	"hpcc/runtime/usertext"
+	"hpcc/text"
 )
 
 // say prints a message to standard error. It escapes control characters, because messages
 // contain text of other programs.
 func say(format string, a ...any) {
-	fmt.Fprintf(os.Stderr, "hpcc: %s\n", usertext.Printable(fmt.Sprintf(format, a...)))
+	fmt.Fprintf(os.Stderr, "hpcc: %s\n", text.Printable(fmt.Sprintf(format, a...)))
 }
 
 // size formats a number of bytes in powers of 1000.

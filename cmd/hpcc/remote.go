@@ -17,15 +17,16 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/store"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // hpcc reaches hpcc on another machine over ssh. "hpcc here" describes that machine, and
@@ -170,7 +171,7 @@ func encodeJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 // receiveJob reads a job from standard input, as hpcc on another machine encoded it, and
 // completes it for this machine. dir is the directory of the store.
 func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error) {
-	d := json.NewDecoder(io.LimitReader(wait.Stdin(), maxJobMessage))
+	d := json.NewDecoder(io.LimitReader(files.Stdin(), maxJobMessage))
 	d.DisallowUnknownFields()
 	var h jobMessage
 	err := d.Decode(&h)
@@ -427,7 +428,7 @@ func newSiteChoice(on, to string) (siteChoice, error) {
 	w := siteChoice{on, job.Target(to)}
 	if known := strings.Split(targetNames, ", "); w.to != "" && !slices.Contains(known, string(w.to)) {
 		hint := "known targets: " + targetNames
-		if near, ok := suggest.Search(string(w.to), known, false); ok {
+		if near := text.Nearest(strings.ToLower(string(w.to)), known); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		return w, usagef("--to: unknown target %q", w.to).hint("%s", hint)

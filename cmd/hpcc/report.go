@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
@@ -24,7 +26,6 @@ import (
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 func reportCommand() *cli.Command {
@@ -562,7 +563,7 @@ func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	defer p.root.Close()
 	failed := make([]error, len(tasks))
 	var g errgroup.Group
-	g.SetLimit(disk.MaxParallel(readers, 2))
+	g.SetLimit(files.MaxParallel(readers, 2))
 	for i := range tasks {
 		g.Go(func() error {
 			tasks[i].Results, failed[i] = p.read(sub, &tasks[i])

@@ -12,6 +12,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func rerunCommand() *cli.Command {
@@ -88,9 +89,9 @@ func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.S
 		_, err = fmt.Println(s.ID)
 	}
 	if s.Job.Workflow != nil {
-		say("job %s: %s again, and the steps that depend on them", s.ID, counted(len(tasks), "step runs", "steps run"))
+		say("job %s: %s again, and the steps that depend on them", s.ID, text.Count(len(tasks), "step runs", "steps run"))
 	} else {
-		say("job %s: %d of %s run again: %s", s.ID, len(tasks), counted(s.Job.Count(), "task", "tasks"), indices(tasks))
+		say("job %s: %d of %s run again: %s", s.ID, len(tasks), text.Count(s.Job.Count(), "task", "tasks"), indices(tasks))
 	}
 	if err != nil || !a.wait {
 		return err

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
@@ -22,7 +24,6 @@ import (
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
-	"hpcc/store/wait"
 )
 
 // runFlags are the flags that "hpcc run" and jobs share. Names and letters that ch-run also
@@ -438,7 +439,7 @@ func (e *envChanges) readFile(o envfile.Options) func(string) error {
 		if e.deferred && strings.Contains(name, job.Placeholder) {
 			return nil
 		}
-		f, err := wait.Open(name)
+		f, err := files.Open(name)
 		if err != nil {
 			return err
 		}

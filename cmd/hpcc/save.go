@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/moby/buildkit/util/suggest"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 	"hpcc/unpack/sif"
 )
@@ -74,8 +74,7 @@ func (a *saveArgs) misspelled() string {
 	case ext == ".simg", ext == ".img":
 		return ".sif"
 	default:
-		like, _ := suggest.Search(ext, known, true)
-		return like
+		return text.Nearest(ext, known)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/kube"
-	"hpcc/job/shellword"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func scriptCommand() *cli.Command {
@@ -146,6 +146,6 @@ func (a *scriptArgs) keepScript(ctx context.Context, j *job.Job, to *destination
 	sayNotes(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)
 	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
-		shellword.Join([]string{script, sub.ID}), shellword.Join(remove), shellword.Join([]string{filepath.Dir(script)}))
+		text.CommandLine([]string{script, sub.ID}), text.CommandLine(remove), text.CommandLine([]string{filepath.Dir(script)}))
 	return err
 }

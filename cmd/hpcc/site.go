@@ -11,11 +11,11 @@ import (
 	"strings"
 	"syscall"
 
+	"hpcc/files"
+
 	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
 	"hpcc/store"
-	"hpcc/store/disk"
-	"hpcc/store/owndir"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,7 +43,7 @@ const (
 
 // storeFeature checks the file system of the store.
 func storeFeature(dir string) probe.Feature {
-	p, err := disk.LookAt(dir + "/tmp")
+	p, err := files.SystemOf(dir + "/tmp")
 	if err != nil {
 		return probe.Feature{State: probe.No, Why: err.Error(), Do: "set HPCC_STORE to a directory that you can write to"}
 	}
@@ -51,7 +51,7 @@ func storeFeature(dir string) probe.Feature {
 		why, do, _ := strings.Cut(err.Error(), "; ")
 		return probe.Feature{State: probe.No, Why: fmt.Sprintf("%s: refused: %s", dir, why), Do: do}
 	}
-	_, exposed, _ := owndir.Walk(dir)
+	_, exposed, _ := files.Resolve(dir)
 	f := probe.Feature{State: probe.OK, Why: dir + ": " + fileSystemText(p)}
 	const elsewhere = "set HPCC_STORE to a directory on another file system"
 	feature := func(s probe.State, do string, format string, a ...any) probe.Feature {
@@ -84,12 +84,12 @@ func storeFeature(dir string) probe.Feature {
 
 // isFull reports whether a file system has no space for an image. A file system without a
 // limit, such as some in memory, reports 0 of 0.
-func isFull(p disk.Place) bool {
+func isFull(p files.System) bool {
 	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || (!p.ReadOnly && ((p.Total > 0 && p.Free < minSpace) || (p.Inodes > 0 && p.FreeInodes < minInodes)))
 }
 
 // fileSystemText describes a file system and its free space.
-func fileSystemText(p disk.Place) string {
+func fileSystemText(p files.System) string {
 	t := p.Type
 	if p.Shared {
 		t += ", shared"
@@ -128,7 +128,7 @@ func localFeature() probe.Feature {
 		if d.dir == "" || (d.name == "TMPDIR" && d.dir == "/tmp") {
 			continue
 		}
-		p, err := disk.LookAt(d.dir)
+		p, err := files.SystemOf(d.dir)
 		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || isFull(p) {
 			continue
 		}
@@ -136,7 +136,7 @@ func localFeature() probe.Feature {
 		if d.name != "" {
 			name = d.name + "=" + d.dir
 		}
-		if _, err := owndir.Place(d.dir); err != nil {
+		if _, err := files.Trusted(d.dir); err != nil {
 			exposed = append(exposed, fmt.Sprintf("%s is not used: %v", name, err))
 			continue
 		}

@@ -69,8 +69,8 @@ func parseSnakemakeProfile(c *cli.Context) (*snakemakeProfileArgs, error) {
 	for _, n := range c.StringSlice("native") {
 		a.Submit = append(a.Submit, "--native="+n)
 	}
-	for name, v := range map[string]string{"queue": a.Queue, "account": a.Account} {
-		if v != "" && !job.WordText().MatchString(v) {
+	for _, name := range []string{"queue", "account"} {
+		if v := c.String(name); v != "" && !job.WordText().MatchString(v) {
 			return nil, usagef("--%s %q: contains characters that directives cannot hold", name, v)
 		}
 	}

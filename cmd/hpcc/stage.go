@@ -16,16 +16,17 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job/node"
-	"hpcc/job/shellword"
 	"hpcc/runtime"
 	"hpcc/store"
-	"hpcc/store/disk"
 	"hpcc/store/ready"
+	"hpcc/text"
 	"hpcc/unpack"
 	"hpcc/unpack/sif"
 	"hpcc/unpack/squashfs"
@@ -76,13 +77,16 @@ type stageArgs struct {
 func parseStageCommand(c *cli.Context) (verb, error) {
 	a := &stageArgs{image: c.Args().First(), store: c.String("store"), node: c.String("node")}
 	a.refuse = c.Args().Get(1) == "refuse"
-	for flag, argv := range map[string]*[]string{"each": &a.each, "send": &a.send} {
-		list, err := shellword.Split(c.String(flag), true)
+	for _, flag := range []struct {
+		name string
+		argv *[]string
+	}{{"each", &a.each}, {"send", &a.send}} {
+		list, err := text.Words(c.String(flag.name), true)
 		if err != nil {
-			return nil, usagef("--%s: %w", flag, err)
+			return nil, usagef("--%s: %w", flag.name, err)
 		}
 		for _, w := range list {
-			*argv = append(*argv, w.Text)
+			*flag.argv = append(*flag.argv, w.Text)
 		}
 	}
 	if a.image == "" || (a.node == "" && (len(a.each) == 0 || len(a.send) == 0)) || strings.ContainsRune(a.node, filepath.Separator) {
@@ -184,7 +188,7 @@ type sentImage struct {
 func (a *stageArgs) sent() (*sentImage, error) {
 	s := &sentImage{name: a.image}
 	if namesSquashFS(a.image) {
-		key, err := disk.FileKey(a.image)
+		key, err := files.Key(a.image)
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +240,7 @@ func (i *sentImage) send(ctx context.Context, s *store.Stage, b *node.Broadcast,
 	if err := b.To(ctx, file, filepath.Join(dir, i.key), i.size); err != nil || i.image != nil {
 		return err
 	}
-	if key, err := disk.FileKey(file); err != nil || sentKey(key) != i.key {
+	if key, err := files.Key(file); err != nil || sentKey(key) != i.key {
 		return errors.New("the file changed while it was sent")
 	}
 	return nil
@@ -382,7 +386,7 @@ func outOfSpace(err error) bool {
 // squashRoot mounts a SquashFS or SIF file, or its copy on this node. If the user may not
 // mount, it unpacks the file on this node.
 func (r *rootArgs) squashRoot(ctx context.Context, s *store.Stage, stage bool) (string, error) {
-	key, err := disk.FileKey(r.image)
+	key, err := files.Key(r.image)
 	if err != nil {
 		return "", err
 	}
@@ -483,7 +487,7 @@ func (r *rootArgs) stagedFile(ctx context.Context, s *store.Stage, key string) (
 			return nil
 		}
 		reportCopy(s, r.image)
-		return disk.CopyFile(r.image, to)
+		return files.Copy(r.image, to)
 	})
 	return filepath.Join(dir, "image.sqfs"), err
 }
@@ -509,7 +513,7 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 		return stagedTree(ctx, s, image)
 	}
 	if serr == nil && fi.Mode().IsRegular() && isPath(image) {
-		key, err := disk.FileKey(image)
+		key, err := files.Key(image)
 		if err != nil {
 			return "", err
 		}
@@ -563,7 +567,7 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 // stagedTree returns the copy of a directory. The key depends on the directory itself, so
 // changes below it go unnoticed, as with trees that are in use.
 func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error) {
-	key, err := disk.FileKey(dir)
+	key, err := files.Key(dir)
 	if err != nil {
 		return "", err
 	}

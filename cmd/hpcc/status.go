@@ -19,6 +19,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func statusCommand() *cli.Command {
@@ -117,7 +118,7 @@ func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, 
 	case remote && ended >= shownEnded: // sites send only the newest
 		return shown, "older jobs that have ended are not shown"
 	case n > 0:
-		return shown, counted(n, "older job that has ended is", "older jobs that have ended are") + " not shown"
+		return shown, text.Count(n, "older job that has ended is", "older jobs that have ended are") + " not shown"
 	}
 	return shown, ""
 }
@@ -218,7 +219,7 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	for _, st := range list {
 		why := st.Reason
 		if st.Lost > 0 && (st.Active() || why == "") {
-			why = fmt.Sprintf("%s left no record", counted(st.Lost, "task", "tasks"))
+			why = fmt.Sprintf("%s left no record", text.Count(st.Lost, "task", "tasks"))
 		}
 		if !st.AsOf.IsZero() {
 			why = strings.TrimSpace("as of " + st.AsOf.Local().Format(time.DateTime) + " " + why)
@@ -277,7 +278,7 @@ func imageLines(out io.Writer, st *dispatch.Status) {
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(others)) {
-		rowf(out, "%s in %s\n", counted(others[v], "task ran", "tasks ran"), v)
+		rowf(out, "%s in %s\n", text.Count(others[v], "task ran", "tasks ran"), v)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/build"
+	"hpcc/text"
 )
 
 // steps reports the progress of a build in one of three forms (docs/build.md). A log has
@@ -290,7 +291,7 @@ func (t *steps) built() {
 		t.object("built", nil, "seconds", seconds(took), "steps", t.ended, "cached", t.cached, "saved", seconds(t.saved))
 		return
 	}
-	text := fmt.Sprintf("hpcc: built in %s; %d of %s cached", elapsed(took), t.cached, counted(t.ended, "step", "steps"))
+	text := fmt.Sprintf("hpcc: built in %s; %d of %s cached", elapsed(took), t.cached, text.Count(t.ended, "step", "steps"))
 	if t.saved >= 50*time.Millisecond {
 		text += ", saved " + elapsed(t.saved)
 	}
@@ -341,7 +342,7 @@ func excerpt(e *build.LineError) []string {
 	var out []string
 	for n := max(1, e.Line-linesAround); n <= min(end+linesAround, len(lines)); n++ {
 		if skip := end - n; n == e.Line+linesMarked && skip > 0 {
-			out = append(out, fmt.Sprintf("  * %*s ... %s", digits, "", counted(skip, "more line", "more lines")))
+			out = append(out, fmt.Sprintf("  * %*s ... %s", digits, "", text.Count(skip, "more line", "more lines")))
 			n = end
 		}
 		mark := " "

@@ -24,12 +24,11 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
-	"hpcc/job/shellword"
 	"hpcc/metrics"
 	"hpcc/runtime"
 	"hpcc/runtime/runconf"
-	"hpcc/runtime/usertext"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -213,7 +212,7 @@ func (a *submitArgs) checkProgram(dir string, j *job.Job) error {
 	}
 	image := cmp.Or(a.image, j.Image)
 	m := usagef("image %s has no program %q in its PATH (%s)", image, argv[0], path)
-	if like := usertext.Similar(argv[0], dirs...); like != "" {
+	if like := text.NearestEntry(argv[0], dirs...); like != "" {
 		return m.hint("did you mean %q?", like)
 	}
 	return m.hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, image)
@@ -279,7 +278,7 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" && !sub.Job.Packed() {
 		say("each of the %d tasks writes a file to %s; \"--output logs/{task}.out\" writes them to a subdirectory", n, sub.Job.Dir)
 	} else if sub.Target != job.Local || sub.Site != "" {
-		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, counted(sub.Job.Count(), "task", "tasks"), sub.ID)
+		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, text.Count(sub.Job.Count(), "task", "tasks"), sub.ID)
 	}
 	return err
 }
@@ -305,7 +304,7 @@ func verdict(ctx context.Context, dir, id string) error {
 	if st.Done == st.Total {
 		return nil
 	}
-	text := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, counted(st.Total, "task", "tasks"))
+	text := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
 	if st.Stopped > 0 {
 		text += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
 	}
@@ -502,7 +501,7 @@ func (list submitSeveral) run(ctx context.Context) error {
 	if len(failed) > 0 {
 		return partly(failed, ids, len(list))
 	}
-	say("\"hpcc report %s\" compares their runs", shellword.Join(named))
+	say("\"hpcc report %s\" compares their runs", text.CommandLine(named))
 	return list.wait(ctx, sent, to)
 }
 

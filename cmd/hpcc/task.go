@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
@@ -20,7 +22,6 @@ import (
 	"hpcc/job/pack"
 	"hpcc/metrics"
 	"hpcc/store"
-	"hpcc/store/wait"
 )
 
 // taskCommand returns the command that job scripts call. It runs the program after "--",
@@ -131,7 +132,7 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 		return nil, usagef("--signal: %w", err)
 	}
 	if c.Bool("stdin") {
-		if r.Stdin, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxInput)); err != nil {
+		if r.Stdin, err = io.ReadAll(io.LimitReader(files.Stdin(), maxInput)); err != nil {
 			return nil, fmt.Errorf("reading the script of the task: %w", err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"hpcc/runtime/usertext"
+	"hpcc/text"
 )
 
 // Output of other programs reaches the terminal as plain text, cut to its width. A program in
@@ -86,9 +86,12 @@ func printObjects[T any](list []T) error {
 type columns string
 
 // cell returns text that fits one line and one column of a table.
-func cell(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ").Replace(usertext.Printable(text))
+func cell(s string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(text.Printable(s))
 }
+
+// oneLine returns foreign text as a [cell] of at most 100 bytes.
+func oneLine(s string) string { return text.Cut(cell(s), 100) }
 
 // sequence returns the length of the escape sequence at the head of s (ECMA-48). It can be a
 // control sequence, a control string, or ESC with the characters that belong to it.
@@ -343,7 +346,7 @@ func (v *view) draw(b *bytes.Buffer, running []*step) {
 		}
 	}
 	if more := len(running) - len(shown); more > 0 && rows > 0 {
-		v.line(b, "and "+counted(more, "more step", "more steps"), v.color)
+		v.line(b, "and "+text.Count(more, "more step", "more steps"), v.color)
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
-	"hpcc/runtime/usertext"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 	"hpcc/unpack/squashfs"
 )
@@ -169,7 +169,7 @@ func similarProgram(s wrapper.Selection) string {
 	}
 	for _, p := range s.Patterns {
 		missing := !slices.ContainsFunc(dirs, func(d string) bool { _, err := os.Lstat(filepath.Join(d, p)); return err == nil })
-		if like := usertext.Similar(p, dirs...); missing && like != "" {
+		if like := text.NearestEntry(p, dirs...); missing && like != "" {
 			return like
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/foreign"
 	"hpcc/runtime/process"
-	"hpcc/runtime/usertext"
+	"hpcc/text"
 )
 
 // version is set by the linker to the version of cmd/hpcc.
@@ -66,7 +66,7 @@ func enter(args []string) {
 		end(0, err)
 	}
 	if n.Note != "" {
-		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", usertext.Printable(n.Note))
+		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", text.Printable(n.Note))
 	}
 	if measured != "" {
 		end(measure(n, args, measured))
@@ -82,7 +82,7 @@ func measure(n *foreign.User, args []string, file string) (int, error) {
 	}
 	run, err := metrics.MeasurePod(context.Background(), child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
 	if run.RecordErr != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", usertext.Printable(run.RecordErr.Error()))
+		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", text.Printable(run.RecordErr.Error()))
 	}
 	if err != nil && child.Process == nil {
 		err = n.StartError(child, err)
@@ -95,8 +95,8 @@ func end(status int, err error) {
 	if err == nil {
 		os.Exit(status)
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", usertext.Printable(err.Error()))
-	if advice := usertext.LimitAdvice(err); advice != "" {
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", text.Printable(err.Error()))
+	if advice := process.LimitAdvice(err); advice != "" {
 		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
 	}
 	if e, ok := err.(*process.Error); ok {

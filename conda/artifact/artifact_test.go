@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
+	"hpcc/web"
 
-	"hpcc/store/wait"
+	"github.com/google/go-containerregistry/pkg/name"
 )
 
 func TestLocate(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLocate(t *testing.T) {
 
 // TestPlainHTTP requests registries without TLS only if the context allows it.
 func TestPlainHTTP(t *testing.T) {
-	ctx := wait.Attempts(t.Context(), 1)
+	ctx := web.Attempts(t.Context(), 1)
 	for _, plain := range []bool{false, true} {
 		if plain {
 			ctx = WithPlainHTTP(ctx)

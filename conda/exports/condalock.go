@@ -12,6 +12,7 @@ import (
 
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/text"
 )
 
 // condaLock reads conda-lock.yml version 1 (CEP 37) and pixi.lock versions 1 to 3: one list of
@@ -22,7 +23,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "conda-lock.yml " + v
 	if v != "1" && v != "2" && v != "3" {
-		r.wrong(find(root, "version").Line, "unsupported version %q of conda-lock.yml: want 1, 2 or 3; write it with conda-lock 1 to 3", input.Text(v))
+		r.wrong(find(root, "version").Line, "unsupported version %q of conda-lock.yml: want 1, 2 or 3; write it with conda-lock 1 to 3", text.Short(v))
 		return
 	}
 	r.settle()
@@ -60,7 +61,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 		case "pip", "pypi":
 			l.pypi(platform, p, value(p, "url"))
 		default:
-			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", input.Text(value(p, "name")), input.Text(manager))
+			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", text.Short(value(p, "name")), text.Short(manager))
 		}
 	}
 	l.custom(find(find(root, "metadata"), "custom_metadata"))
@@ -115,7 +116,7 @@ func (l *lock) conda(platform string, p *yaml.Node, location string) {
 func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x, err := parseURL(location)
 	if err != nil {
-		l.r.wrong(p.Line, "%q: %v", input.Text(hideText(location)), err)
+		l.r.wrong(p.Line, "%q: %v", text.Short(hideText(location)), err)
 		return x, false
 	}
 	x.Line = p.Line
@@ -127,7 +128,7 @@ func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x.Size, _ = strconv.ParseInt(value(p, "size"), 10, 64)
 	for _, f := range []struct{ key, have string }{{"name", x.Name}, {"version", x.Version}, {"build", x.Build}} {
 		if v := value(p, f.key); v != "" && !strings.EqualFold(v, f.have) {
-			l.r.wrong(p.Line, "%s %q differs from the URL (%s)", f.key, input.Text(v), f.have)
+			l.r.wrong(p.Line, "%s %q differs from the URL (%s)", f.key, text.Short(v), f.have)
 			return x, false
 		}
 	}
@@ -171,7 +172,7 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 func (l *lock) choose() {
 	r, e := l.r, l.r.e
 	for _, name := range slices.Sorted(maps.Keys(l.categories)) {
-		r.note(0, "category %s is left out: %s", name, input.Count(l.categories[name], "package", "packages"))
+		r.note(0, "category %s is left out: %s", name, text.Count(l.categories[name], "package", "packages"))
 	}
 	from := r.target
 	if len(l.entries[from])+len(l.pip[from]) == 0 {

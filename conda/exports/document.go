@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // maxDocument limits the size of YAML and JSON files, in bytes. Parsing one needs many times
@@ -78,7 +78,7 @@ func checkNode(n *yaml.Node, depth int) error {
 				return fmt.Errorf("yaml: line %d: key is not a string", c.Line)
 			}
 			if seen[c.Value] {
-				return fmt.Errorf("yaml: line %d: duplicate key %q; merge the two", c.Line, input.Text(c.Value))
+				return fmt.Errorf("yaml: line %d: duplicate key %q; merge the two", c.Line, text.Short(c.Value))
 			}
 			seen[c.Value] = true
 		}

@@ -9,6 +9,7 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // environmentYAML reads environment.yml and environment.json (CEP 24), as written by
@@ -24,7 +25,7 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		switch key.Value {
 		case "name":
 		case "prefix":
-			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", input.Text(v.Value))
+			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", text.Short(v.Value))
 		case "channels":
 			for _, c := range r.texts(v, "channels") {
 				r.e.Channels = append(r.e.Channels, c.Value)
@@ -37,9 +38,9 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		case "platforms":
 			r.platforms(v)
 		case "category":
-			r.note(key.Line, "category %q is not used", input.Text(v.Value))
+			r.note(key.Line, "category %q is not used", text.Short(v.Value))
 		default:
-			r.note(key.Line, "unknown key %q is not used", input.Text(key.Value))
+			r.note(key.Line, "unknown key %q is not used", text.Short(key.Value))
 		}
 	}
 	if !known {
@@ -96,13 +97,13 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 	name, ok := strings.CutPrefix(key.Value, "sel(")
 	name, end := strings.CutSuffix(name, ")")
 	if !ok || !end {
-		r.wrong(key.Line, "unknown key %q in dependencies: want pip, sel(linux), sel(unix), sel(osx) or sel(win)", input.Text(key.Value))
+		r.wrong(key.Line, "unknown key %q in dependencies: want pip, sel(linux), sel(unix), sel(osx) or sel(win)", text.Short(key.Value))
 		return
 	}
 	holds, known := selector(name, r.target)
 	switch {
 	case !known:
-		r.wrong(key.Line, "unknown platform sel(%s): want linux, unix, osx or win", input.Text(name))
+		r.wrong(key.Line, "unknown platform sel(%s): want linux, unix, osx or win", text.Short(name))
 	case !holds:
 		r.note(key.Line, "sel(%s) is not for %s and is left out", name, r.target)
 	case v.Kind == yaml.ScalarNode:
@@ -115,13 +116,13 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 }
 
 // dependency reads one conda dependency. A row with a version and a build becomes an entry.
-func (r *reader) dependency(line int, text string) {
-	text = r.withoutExtras(line, strings.TrimSpace(text))
-	x, ok := pipRow(text)
+func (r *reader) dependency(line int, row string) {
+	row = r.withoutExtras(line, strings.TrimSpace(row))
+	x, ok := pipRow(row)
 	if !ok {
 		var err error
-		if x, ok, err = parseRow(text); err != nil {
-			r.wrong(line, "%q: %v", input.Text(text), err)
+		if x, ok, err = parseRow(row); err != nil {
+			r.wrong(line, "%q: %v", text.Short(row), err)
 			return
 		}
 	}
@@ -129,7 +130,7 @@ func (r *reader) dependency(line int, text string) {
 		r.add(x)
 		return
 	}
-	r.e.Specs = append(r.e.Specs, Spec{Line: line, Text: text})
+	r.e.Specs = append(r.e.Specs, Spec{Line: line, Text: row})
 }
 
 func (r *reader) variables(n *yaml.Node) {
@@ -141,9 +142,9 @@ func (r *reader) variables(n *yaml.Node) {
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode:
-			r.wrong(v.Line, "the value of variable %s is not a string", input.Text(k.Value))
+			r.wrong(v.Line, "the value of variable %s is not a string", text.Short(k.Value))
 		case !IsVariable(k.Value, v.Value):
-			r.wrong(k.Line, "%q: invalid variable name or value", input.Text(k.Value))
+			r.wrong(k.Line, "%q: invalid variable name or value", text.Short(k.Value))
 		default:
 			if r.e.Variables == nil {
 				r.e.Variables = map[string]string{}
@@ -180,9 +181,9 @@ func (r *reader) selected(n *yaml.Node) bool {
 	holds, known := selector(c, r.target)
 	switch {
 	case !known:
-		r.note(n.Line, "unknown selector %q; %s is kept", input.Text(n.LineComment), input.Text(n.Value))
+		r.note(n.Line, "unknown selector %q; %s is kept", text.Short(n.LineComment), text.Short(n.Value))
 	case !holds:
-		r.note(n.Line, "%s is not for %s (%s) and is left out", input.Text(n.Value), r.target, input.Text(n.LineComment))
+		r.note(n.Line, "%s is not for %s (%s) and is left out", text.Short(n.Value), r.target, text.Short(n.LineComment))
 	}
 	return holds || !known
 }

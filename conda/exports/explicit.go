@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // urlLine matches a line of an explicit file (CEP 23).
@@ -28,13 +28,13 @@ func (r *reader) explicit(lines []string) {
 		case strings.HasPrefix(line, "# pip "): // written by conda-lock for pip
 			r.addRequirement(i+1, strings.TrimPrefix(line, "# pip "))
 		case strings.HasPrefix(line, "# no URL for:"):
-			r.wrong(i+1, "%q: conda did not know the origin of this package; find its URL, or export with \"conda list -e\"", input.Text(line))
+			r.wrong(i+1, "%q: conda did not know the origin of this package; find its URL, or export with \"conda list -e\"", text.Short(line))
 		case strings.HasPrefix(line, "#"):
 			r.header(line)
 		default:
 			x, err := parseURL(line)
 			if err != nil {
-				r.wrong(i+1, "%q: %v", input.Text(line), err)
+				r.wrong(i+1, "%q: %v", text.Short(line), err)
 				continue
 			}
 			x.Line = i + 1

@@ -23,13 +23,14 @@ import (
 	"sync"
 	"unicode/utf16"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
-	"hpcc/store/wait"
 )
 
 // An Export is an exported environment. Fields that a format lacks are empty; the comment
@@ -122,32 +123,31 @@ type ReadOptions struct {
 	// Virtual returns the virtual packages of the target machine. It is called only for files
 	// that depend on them. nil: they are unknown.
 	Virtual func() ([]*solve.Record, error)
+	// Open opens the files that "-r" and "-c" rows name. nil: such rows are refused.
+	Open func(name string) (io.ReadCloser, error)
 }
 
-// ReadFile reads the export in a file, as Read does, and the files that its "-r" and "-c" rows
+// ReadFile reads the export in a file, as [Read] does, and the files that its "-r" and "-c" rows
 // name.
 func ReadFile(name string, o ReadOptions) (*Export, error) {
-	f, err := wait.Open(name)
+	f, err := files.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("opening the export: %w", err)
 	}
 	defer f.Close()
-	return read(f, name, o, openRegular)
+	o.Open = openRegular
+	return Read(f, name, o)
 }
 
 // Read reads an export. It detects the format from the content, or from the file name if
 // the content is ambiguous. file is the name in messages. All mistakes are reported in one
-// [LineError]; Notes list what is ignored. It refuses "-r" and "-c" rows, which name other files.
+// [LineError]; Notes list what is ignored.
 func Read(in io.Reader, file string, o ReadOptions) (*Export, error) {
-	return read(in, file, o, nil)
-}
-
-func read(in io.Reader, file string, o ReadOptions, open func(name string) (io.ReadCloser, error)) (*Export, error) {
 	lines, err := readLines(in)
 	if err != nil {
 		return nil, &LineError{file, len(lines) + 1, fmt.Errorf("reading the export: %w", err)}
 	}
-	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, virtual: o.Virtual, open: open}
+	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment, virtual: o.Virtual, open: o.Open}
 	r.read(lines)
 	return r.done(lines)
 }

@@ -10,10 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // maxIncludes limits the files that an export includes, directly or not.
@@ -35,7 +36,7 @@ func openRegular(name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wait.Open(name)
+	return files.Open(name)
 }
 
 // file returns the file that is being read: the export, or a file that it includes.
@@ -59,7 +60,7 @@ func (r *reader) position(line int) (row int, within string) {
 func (r *reader) include(line int, option, name string) {
 	x := include{line: line, constraints: option == "-c" || option == "--constraint"}
 	fail := func(format string, a ...any) {
-		r.wrong(line, "%s %s: %s", option, input.Text(hideText(name)), fmt.Sprintf(format, a...))
+		r.wrong(line, "%s %s: %s", option, text.Short(hideText(name)), fmt.Sprintf(format, a...))
 	}
 	name = strings.Trim(name, `"'`)
 	var err error

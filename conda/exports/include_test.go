@@ -94,7 +94,7 @@ func FuzzInclude(f *testing.F) {
 			opened++
 			return io.NopCloser(strings.NewReader(included)), nil
 		}
-		e, err := read(strings.NewReader(in), "requirements.txt", ReadOptions{Subdir: "linux-64"}, open)
+		e, err := Read(strings.NewReader(in), "requirements.txt", ReadOptions{Subdir: "linux-64", Open: open})
 		if (e == nil) != (err != nil) || opened > maxIncludes {
 			t.Fatalf("read = %v, %v with %d included files; want one result and at most %d files", e, err, opened, maxIncludes)
 		}
@@ -103,7 +103,7 @@ func FuzzInclude(f *testing.F) {
 		}
 		for _, c := range e.Constraints {
 			if !c.ValidName() || c.URL != "" || c.Within == "" || c.Line < 1 || c.Line > strings.Count(in, "\n")+1 {
-				t.Fatalf("read(%q, %q) has constraint %+v", in, included, c)
+				t.Fatalf("Read(%q, %q) has constraint %+v", in, included, c)
 			}
 		}
 	})

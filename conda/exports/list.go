@@ -10,9 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // list reads the output of "conda list -e" and "conda list --export", and lists for "conda
@@ -54,7 +54,7 @@ func (r *reader) listLine(n int, line string) {
 	x.Line = n
 	switch {
 	case err != nil:
-		r.wrong(n, "%q: %v", input.Text(line), err)
+		r.wrong(n, "%q: %v", text.Short(line), err)
 	case pinned:
 		r.add(x)
 	default:
@@ -77,20 +77,20 @@ func (r *reader) add(x Entry) {
 
 // parseRow parses a row that names a conda package by a MatchSpec. pinned reports that the spec
 // accepts only the version of the entry and, if it has one, its build.
-func parseRow(text string) (x Entry, pinned bool, err error) {
-	own, _, _ := strings.Cut(text[strings.LastIndex(text, "::")+1:], "[")
+func parseRow(row string) (x Entry, pinned bool, err error) {
+	own, _, _ := strings.Cut(row[strings.LastIndex(row, "::")+1:], "[")
 	head, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(own, ":")), " ")
 	version = strings.TrimSpace(version)
 	hasVersion := strings.ContainsAny(head, "=<>!~") // a build follows the blank, as in "a>=1 b_*"
 	switch {
 	case strings.Contains(own, "://"):
 		return x, false, errors.New("a URL needs the line @EXPLICIT above it")
-	case strings.ContainsAny(text, "\x00\t\r\n"), version != "" && !hasVersion && !strings.Contains("0123456789*=<>!~^([,|", version[:1]):
+	case strings.ContainsAny(row, "\x00\t\r\n"), version != "" && !hasVersion && !strings.Contains("0123456789*=<>!~^([,|", version[:1]):
 		return x, false, errors.New("not of the form name=version=build")
 	case strings.Contains(own, "/"):
 		return x, false, errors.New("\"/\" is valid in a channel only, as in channel/noarch::name")
 	}
-	s, err := solve.ParseSpec(text)
+	s, err := solve.ParseSpec(row)
 	if err == nil && strings.Trim(s.Name, "0123456789") == "" {
 		err = errors.New("the name has no letter")
 	}
@@ -108,13 +108,13 @@ var extrasText = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // withoutExtras removes pip's extras from a conda row, as conda does, and notes them.
-func (r *reader) withoutExtras(line int, text string) string {
-	m := extrasText().FindStringSubmatch(text)
+func (r *reader) withoutExtras(line int, row string) string {
+	m := extrasText().FindStringSubmatch(row)
 	if m == nil {
-		return text
+		return row
 	}
-	r.note(line, "%s: conda packages have no extras; %s is not used", input.Text(m[0]), input.Text(m[2]))
-	return m[1] + text[len(m[0]):]
+	r.note(line, "%s: conda packages have no extras; %s is not used", text.Short(m[0]), text.Short(m[2]))
+	return m[1] + row[len(m[0]):]
 }
 
 // pipRow parses a row of a package that pip installed. Its version need not be one of conda.
@@ -152,11 +152,11 @@ func isPalette(lines []string) bool {
 func (e Entry) check() error {
 	switch {
 	case !solve.IsName(e.Name):
-		return fmt.Errorf("%q is not a package name", input.Text(e.Name))
+		return fmt.Errorf("%q is not a package name", text.Short(e.Name))
 	case !solve.IsVersion(e.Version):
-		return fmt.Errorf("%q is not an exact version", input.Text(e.Version))
+		return fmt.Errorf("%q is not an exact version", text.Short(e.Version))
 	case e.Build != "" && !isPip(e.Build) && !solve.IsBuild(e.Build):
-		return fmt.Errorf("%q is not a build string", input.Text(e.Build))
+		return fmt.Errorf("%q is not a build string", text.Short(e.Build))
 	}
 	return nil
 }
@@ -186,14 +186,14 @@ func (r *reader) listTable(lines []string) {
 		case len(f) == 0 || strings.HasPrefix(f[0], "#") || strings.HasPrefix(f[0], "─") || strings.HasPrefix(f[0], "---"):
 		case f[0] == "Name" || strings.HasPrefix(line, "List of packages in environment"):
 		case len(f) < 3 || len(f) > 4:
-			r.wrong(i+1, "%q: want the columns name, version, build, channel", input.Text(line))
+			r.wrong(i+1, "%q: want the columns name, version, build, channel", text.Short(line))
 		default:
 			x := Entry{Line: i + 1, Name: strings.ToLower(f[0]), Version: f[1], Build: f[2]}
 			if len(f) == 4 {
 				x.Channel = f[3]
 			}
 			if err := x.check(); err != nil {
-				r.wrong(i+1, "%q: %v", input.Text(line), err)
+				r.wrong(i+1, "%q: %v", text.Short(line), err)
 				continue
 			}
 			r.add(x)

@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/text"
 )
 
 // A Locked holds the exact content of an installed plan on one platform.
@@ -161,7 +161,7 @@ func (l *lock) custom(n *yaml.Node) {
 		}
 		for k, v := range m {
 			if !IsVariable(k, v) {
-				l.r.wrong(find(n, customVariables).Line, "%q: invalid variable name or value", input.Text(k))
+				l.r.wrong(find(n, customVariables).Line, "%q: invalid variable name or value", text.Short(k))
 				return
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // pixi reads pixi.lock versions 4 to 7. Each environment lists its channels, and the URLs of
@@ -21,7 +22,7 @@ func (r *reader) pixi(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "pixi.lock " + v
 	if len(v) != 1 || v < "4" || v > "7" {
-		r.wrong(find(root, "version").Line, "unsupported version %q of pixi.lock: want 1 to 7; use a newer hpcc, or export with \"pixi workspace export conda-environment\"", input.Text(v))
+		r.wrong(find(root, "version").Line, "unsupported version %q of pixi.lock: want 1 to 7; use a newer hpcc, or export with \"pixi workspace export conda-environment\"", text.Short(v))
 		return
 	}
 	r.settle()
@@ -106,7 +107,7 @@ func (r *reader) priority(n *yaml.Node) {
 	case n.Value == "strict" || n.Value == "flexible":
 		r.e.Flexible = n.Value == "flexible"
 	default:
-		r.wrong(n.Line, "channel-priority %q is not strict, flexible or disabled", input.Text(n.Value))
+		r.wrong(n.Line, "channel-priority %q is not strict, flexible or disabled", text.Short(n.Value))
 	}
 }
 
@@ -127,7 +128,7 @@ func (r *reader) pixiEnvironment(all *yaml.Node) (env *yaml.Node, name string) {
 
 // noEnvironment refuses an environment that the file does not have.
 func (r *reader) noEnvironment(line int, name string, have []string) {
-	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s", input.Text(name), input.Join(have, "and", 30))
+	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s", text.Short(name), input.Join(have, "and", 30))
 }
 
 // noPackages refuses an environment without packages.
@@ -188,11 +189,11 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		if name := cmp.Or(value(p, "name"), value(d, "name")); name != "" {
 			u = name + " @ " + u
 		}
-		l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it with \"pixi build\", upload the archive to a channel, and depend on that", input.Text(hideText(u)))
+		l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it with \"pixi build\", upload the archive to a channel, and depend on that", text.Short(hideText(u)))
 	case kind != "conda" && kind != "pypi", u == "":
-		l.r.wrong(p.Line, "unknown kind of package: %s", input.Text(strings.Join(ks, ", ")))
+		l.r.wrong(p.Line, "unknown kind of package: %s", text.Short(strings.Join(ks, ", ")))
 	case d == nil:
-		l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", input.Text(hideText(u)))
+		l.r.wrong(p.Line, "%s is not described below packages: the file is truncated or was edited", text.Short(hideText(u)))
 	case kind == "conda":
 		if !strings.Contains(u, "://") && !filepath.IsAbs(u) { // relative to the file
 			u = filepath.Join(filepath.Dir(l.r.e.File), u)

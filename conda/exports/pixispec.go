@@ -12,9 +12,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // An ordered is a map that keeps the order in which keys were added.
@@ -58,7 +58,7 @@ func (m *manifest) feature(f feature) {
 		m.pypiDependencies(find(t, "pypi-dependencies"), &packages)
 		m.activation(find(t, "activation"), variables)
 		for _, name := range keysOf(find(t, "dev")) {
-			m.r.wrong(find(t, "dev").Line, "dev: %s: pixi builds packages from source; hpcc does not read what they depend on: list it below dependencies", input.Text(name))
+			m.r.wrong(find(t, "dev").Line, "dev: %s: pixi builds packages from source; hpcc does not read what they depend on: list it below dependencies", text.Short(name))
 		}
 	}
 	m.systemRequirements(find(f.table, "system-requirements"))
@@ -68,7 +68,7 @@ func (m *manifest) feature(f feature) {
 	for _, n := range f.rows {
 		p, err := pip.ParseRequirement(n.Value)
 		if err != nil {
-			m.r.wrong(n.Line, "%q: %v", input.Text(hideText(n.Value)), err)
+			m.r.wrong(n.Line, "%q: %v", text.Short(hideText(n.Value)), err)
 			continue
 		}
 		p.Line = n.Line
@@ -122,9 +122,9 @@ var pixiConditions = map[string]string{"build": "build", "build-number": "build_
 var blankInVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\w*]\s+[\w*]`) })
 
 // spec returns a dependency as a MatchSpec. The value is a version, or a table of conditions.
-func (m *manifest) spec(key, v *yaml.Node) (text string, ok bool) {
+func (m *manifest) spec(key, v *yaml.Node) (spec string, ok bool) {
 	fail := func(line int, format string, a ...any) (string, bool) {
-		m.r.wrong(line, "%s: %s", input.Text(key.Value), fmt.Sprintf(format, a...))
+		m.r.wrong(line, "%s: %s", text.Short(key.Value), fmt.Sprintf(format, a...))
 		return "", false
 	}
 	if value(v, "workspace") == "true" {
@@ -151,28 +151,28 @@ func (m *manifest) spec(key, v *yaml.Node) (text string, ok bool) {
 		case k.Value == "path", k.Value == "git", k.Value == "url":
 			return fail(k.Line, "%s: pixi builds or fetches this package itself; upload its archive to a channel and depend on that", k.Value)
 		case x.Kind != yaml.ScalarNode, strings.ContainsAny(x.Value, "\"'\n"):
-			return fail(k.Line, "%q cannot be used: not a plain string", input.Text(k.Value))
+			return fail(k.Line, "%q cannot be used: not a plain string", text.Short(k.Value))
 		case k.Value == "channel":
 			name = x.Value + "::" + name
 		case condition == "":
-			return fail(k.Line, "the condition %q is not supported; remove it", input.Text(k.Value))
+			return fail(k.Line, "the condition %q is not supported; remove it", text.Short(k.Value))
 		default:
 			conditions = append(conditions, condition+`="`+x.Value+`"`)
 		}
 	}
 	if blankInVersion().MatchString(version) || strings.ContainsAny(version, "\"'") {
-		return fail(v.Line, "%q is not a version", input.Text(version))
+		return fail(v.Line, "%q is not a version", text.Short(version))
 	}
 	simple := name
 	if version = strings.Join(strings.Fields(version), ""); version != "" && version != "*" {
 		conditions = append([]string{`version="` + version + `"`}, conditions...)
 		simple += " " + version
 	}
-	text = name
+	spec = name
 	if len(conditions) > 0 { // unlike the simple form, it cannot hide a build in the version
-		text += "[" + strings.Join(conditions, ",") + "]"
+		spec += "[" + strings.Join(conditions, ",") + "]"
 	}
-	s, err := solve.ParseSpec(text)
+	s, err := solve.ParseSpec(spec)
 	switch {
 	case err != nil:
 		return fail(v.Line, "%v", err)
@@ -181,7 +181,7 @@ func (m *manifest) spec(key, v *yaml.Node) (text string, ok bool) {
 	case len(conditions) == 1 && simple != name:
 		return simple, true
 	}
-	return text, true
+	return spec, true
 }
 
 // merged returns a table with the content of both; that of over wins. A scalar is a version.
@@ -220,26 +220,26 @@ func (m *manifest) pypiDependency(key, v *yaml.Node) (p pip.Requirement, ok bool
 		version = v.Value
 	}
 	m.check(v, key.Value, []string{"version", "extras", "git", "branch", "tag", "rev", "subdirectory", "url", "path", "editable", "index", "env-markers", "lfs"})
-	text := key.Value
+	row := key.Value
 	var extras []string
 	for _, x := range m.strings(find(v, "extras"), "extras") {
 		extras = append(extras, x.Value)
 	}
 	if len(extras) > 0 {
-		text += "[" + strings.Join(extras, ",") + "]"
+		row += "[" + strings.Join(extras, ",") + "]"
 	}
 	if version != "*" {
-		text += version
+		row += version
 	}
 	if marker := value(v, "env-markers"); marker != "" {
-		text += " ; " + marker
+		row += " ; " + marker
 	}
-	p, err := pip.ParseRequirement(text)
+	p, err := pip.ParseRequirement(row)
 	if err == nil && p.Name != key.Value {
 		err = errors.New("the name of a package is expected")
 	}
 	if err != nil {
-		m.r.wrong(v.Line, "%s: %q is not a requirement of pip: %v", input.Text(key.Value), input.Text(text), err)
+		m.r.wrong(v.Line, "%s: %q is not a requirement of pip: %v", text.Short(key.Value), text.Short(row), err)
 		return p, false
 	}
 	p.Line = key.Line
@@ -259,7 +259,7 @@ func (m *manifest) pypiDependency(key, v *yaml.Node) (p pip.Requirement, ok bool
 		p.URL, p.Editable = value(v, "path")+fragment, value(v, "editable") == "true"
 	}
 	if x := find(v, "index"); x != nil && !slices.Contains(m.r.e.PipIndexes.Extra, x.Value) {
-		m.r.note(x.Line, "the index of %s is searched for all pip packages", input.Text(key.Value))
+		m.r.note(x.Line, "the index of %s is searched for all pip packages", text.Short(key.Value))
 		m.r.e.PipIndexes.Extra = append(m.r.e.PipIndexes.Extra, x.Value)
 	}
 	return p, true

@@ -16,6 +16,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // A manifest is a pixi.toml, or the tables of pixi in a pyproject.toml. An environment combines
@@ -98,7 +99,7 @@ func (m *manifest) check(table *yaml.Node, where string, known ...[]string) {
 	}
 	for i := 0; i+1 < len(table.Content); i += 2 {
 		if k := table.Content[i]; !slices.ContainsFunc(known, func(list []string) bool { return slices.Contains(list, k.Value) }) {
-			m.r.note(k.Line, "key %q of %s is not used", input.Text(k.Value), where)
+			m.r.note(k.Line, "key %q of %s is not used", text.Short(k.Value), where)
 		}
 	}
 }
@@ -157,7 +158,7 @@ func (m *manifest) group(all *yaml.Node, name string) {
 		}
 	}
 	if len(others) > 0 {
-		m.r.note(find(all, name).Line, "solve-group %q: environment %s is solved alone, so its versions can differ from those of %s; use pixi.lock to have the same", input.Text(g), name, input.List(others))
+		m.r.note(find(all, name).Line, "solve-group %q: environment %s is solved alone, so its versions can differ from those of %s; use pixi.lock to have the same", text.Short(g), name, input.List(others))
 	}
 }
 
@@ -170,9 +171,9 @@ func (m *manifest) featureNamed(n *yaml.Node) feature {
 	isGroup := find(groups, n.Value) != nil || find(extras, n.Value) != nil
 	switch {
 	case f.table == nil && !isGroup:
-		m.r.wrong(n.Line, "there is no feature %q; the file has %s", input.Text(n.Value), input.List(slices.Concat(keysOf(all), keysOf(groups), keysOf(extras))))
+		m.r.wrong(n.Line, "there is no feature %q; the file has %s", text.Short(n.Value), input.List(slices.Concat(keysOf(all), keysOf(groups), keysOf(extras))))
 	case f.table != nil && f.table.Kind != yaml.MappingNode:
-		m.r.wrong(f.table.Line, "feature %s is not a table", input.Text(n.Value))
+		m.r.wrong(f.table.Line, "feature %s is not a table", text.Short(n.Value))
 	}
 	m.check(f.table, "feature "+f.name, pixiFeature)
 	f.rows = append(m.rows(groups, n.Value, map[string]bool{}), m.rows(extras, n.Value, map[string]bool{})...)
@@ -422,7 +423,7 @@ func (m *manifest) includes(key *yaml.Node) bool {
 	}
 	ok, known := matchesPlatform(strings.Replace(name, "macos", "osx", 1), m.variant.subdir)
 	if !known && !slices.Contains(m.platforms, name) {
-		m.r.note(key.Line, "target %q is not a platform of the workspace, linux, unix, osx or win; it is not used", input.Text(name))
+		m.r.note(key.Line, "target %q is not a platform of the workspace, linux, unix, osx or win; it is not used", text.Short(name))
 	}
 	return ok
 }
@@ -431,16 +432,16 @@ func (m *manifest) includes(key *yaml.Node) bool {
 func (m *manifest) activation(n *yaml.Node, variables map[string]string) {
 	m.check(n, "[activation]", []string{"scripts", "env"})
 	for _, s := range m.strings(find(n, "scripts"), "scripts") {
-		m.r.note(s.Line, "activation script %s is not run; set its variables with \"hpcc run --set-env\", or in a Dockerfile", input.Text(s.Value))
+		m.r.note(s.Line, "activation script %s is not run; set its variables with \"hpcc run --set-env\", or in a Dockerfile", text.Short(s.Value))
 	}
 	env := find(n, "env")
 	for i := 0; env != nil && i+1 < len(env.Content); i += 2 {
 		k, v := env.Content[i], env.Content[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode || !IsVariable(k.Value, v.Value):
-			m.r.wrong(k.Line, "%q: invalid variable name or value", input.Text(k.Value))
+			m.r.wrong(k.Line, "%q: invalid variable name or value", text.Short(k.Value))
 		case strings.Contains(v.Value, "$"):
-			m.r.note(k.Line, "variable %s is left out: %s is expanded only when pixi activates the environment", k.Value, fmt.Sprintf("%q", input.Text(v.Value)))
+			m.r.note(k.Line, "variable %s is left out: %s is expanded only when pixi activates the environment", k.Value, fmt.Sprintf("%q", text.Short(v.Value)))
 		default:
 			variables[k.Value] = v.Value
 		}

@@ -9,8 +9,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/text"
 )
 
 // poetryLock reads poetry.lock 2.0 and 2.1. It has the names and digests of the archives, which an
@@ -102,7 +102,7 @@ func (l *poetryLock) locate(p *poetryPackage) bool {
 	case "directory":
 		p.row.Virtual, p.place, p.row.Hashes = true, location, nil
 	default:
-		l.r.wrong(source.Line, "%s: unknown source %q; hpcc knows legacy, git, url, file and directory", p.row.Name, input.Text(kind))
+		l.r.wrong(source.Line, "%s: unknown source %q; hpcc knows legacy, git, url, file and directory", p.row.Name, text.Short(kind))
 		return false
 	}
 	p.row.Specifier, p.row.Files = "", nil

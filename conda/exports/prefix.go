@@ -16,6 +16,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // Limits of an installed environment.
@@ -224,7 +225,7 @@ func (l *prefixReader) state(b []byte) error {
 	}
 	for k, v := range m.Vars {
 		if !IsVariable(k, v) || v == "***unset***" {
-			l.r.note(0, "variable %q is ignored", input.Text(k))
+			l.r.note(0, "variable %q is ignored", text.Short(k))
 			delete(m.Vars, k)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/text"
 )
 
 // pylock reads pylock.toml 1.0 (PEP 751). Each package has the marker that decides whether it is
@@ -65,7 +65,7 @@ func (r *reader) pylockSource(p *pip.Requirement, n *yaml.Node) bool {
 	if v := find(n, "vcs"); v != nil {
 		location := value(v, "url")
 		if kind := value(v, "type"); kind != "git" || location == "" || value(v, "commit-id") == "" {
-			r.wrong(v.Line, "%s comes from a repository (%s) that is not git with url and commit-id; lock a release of it instead", p.Name, input.Text(kind))
+			r.wrong(v.Line, "%s comes from a repository (%s) that is not git with url and commit-id; lock a release of it instead", p.Name, text.Short(kind))
 			return false
 		}
 		p.URL, p.Specifier = repository(location, value(v, "commit-id"), value(v, "subdirectory")), ""

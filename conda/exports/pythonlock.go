@@ -16,6 +16,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // The lock files of uv, poetry and pip (PEP 751) list all platforms and pythons together. Each
@@ -32,7 +33,7 @@ func (r *reader) oneOf(n *yaml.Node, format, rewrite string, supported ...string
 	if n != nil {
 		line, version = n.Line, n.Value
 	}
-	r.wrong(line, "unsupported version %q of %s: want %s; rewrite the file with %s", input.Text(version), format, input.List(supported), rewrite)
+	r.wrong(line, "unsupported version %q of %s: want %s; rewrite the file with %s", text.Short(version), format, input.List(supported), rewrite)
 	return false
 }
 
@@ -79,18 +80,18 @@ var constraintTerm = sync.OnceValue(func() *regexp.Regexp {
 
 // constraints parses a constraint of poetry, of which specifiers (PEP 440) are a part. It returns
 // the alternatives, each as clauses of a specifier; no clauses: any version.
-func constraints(text string) (out [][]string, err error) {
-	for alternative := range strings.SplitSeq(strings.ReplaceAll(text, "||", "|"), "|") {
+func constraints(versions string) (out [][]string, err error) {
+	for alternative := range strings.SplitSeq(strings.ReplaceAll(versions, "||", "|"), "|") {
 		clauses := []string{}
 		for rest := strings.TrimSpace(alternative); rest != ""; {
 			m := constraintTerm().FindStringSubmatch(rest)
 			if m == nil {
-				return nil, fmt.Errorf("%q: not a constraint such as >=3.9,<4", input.Text(text))
+				return nil, fmt.Errorf("%q: not a constraint such as >=3.9,<4", text.Short(versions))
 			}
 			rest = rest[len(m[0]):]
 			c, err := clausesOf(m[1], m[2])
 			if err != nil {
-				return nil, fmt.Errorf("%q: %w", input.Text(text), err)
+				return nil, fmt.Errorf("%q: %w", text.Short(versions), err)
 			}
 			clauses = append(clauses, c...)
 		}
@@ -141,7 +142,7 @@ func clausesOf(op, version string) ([]string, error) {
 func (r *reader) hash(line int, algorithm, sum string) string {
 	sizes := map[string]int{"md5": 32, "sha1": 40, "sha224": 56, "sha256": 64, "sha384": 96, "sha512": 128}
 	if n := sizes[algorithm]; n == 0 || sum == "" || !isDigest(sum, n) {
-		r.wrong(line, "invalid digest %q", input.Text(algorithm+":"+sum))
+		r.wrong(line, "invalid digest %q", text.Short(algorithm+":"+sum))
 		return ""
 	}
 	return algorithm + ":" + strings.ToLower(sum)
@@ -169,10 +170,10 @@ func (r *reader) lockedRow(n *yaml.Node) (p pip.Requirement, ok bool) {
 		r.wrong(n.Line, "not the description of a package")
 		return p, false
 	case !p.ValidName():
-		r.wrong(n.Line, "invalid package name %q", input.Text(p.Name))
+		r.wrong(n.Line, "invalid package name %q", text.Short(p.Name))
 		return p, false
 	case v != "" && !pip.IsVersion(v):
-		r.wrong(find(n, "version").Line, "%s: invalid version %q", p.Name, input.Text(v))
+		r.wrong(find(n, "version").Line, "%s: invalid version %q", p.Name, text.Short(v))
 		return p, false
 	case v != "":
 		p.Specifier = "==" + v
@@ -255,7 +256,7 @@ func repository(location, commit, dir string) string {
 
 // sources notes that a directory of sources is not installed.
 func (r *reader) sources(line int, name, dir string) {
-	r.note(line, "%s is a directory of sources (%s) and is not installed; copy it in a Dockerfile after \"FROM conda\", as in COPY %s /src/%s and RUN pip install --no-deps /src/%s", name, input.Text(dir), input.Text(cmp.Or(dir, ".")), name, name)
+	r.note(line, "%s is a directory of sources (%s) and is not installed; copy it in a Dockerfile after \"FROM conda\", as in COPY %s /src/%s and RUN pip install --no-deps /src/%s", name, text.Short(dir), text.Short(cmp.Or(dir, ".")), name, name)
 }
 
 // maxForks limits the packages of one name, and maxExtras the extras of a package. Walks through
@@ -330,7 +331,7 @@ func condition(marker, extra string) (string, error) {
 	case extra == "":
 		return marker, nil
 	case !(pip.Requirement{Name: extra}).ValidName():
-		return "", errors.New("invalid extra " + strconv.Quote(input.Text(extra)))
+		return "", errors.New("invalid extra " + strconv.Quote(text.Short(extra)))
 	case marker == "":
 		return fmt.Sprintf("extra == %q", extra), nil
 	}

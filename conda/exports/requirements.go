@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/text"
 )
 
 // isRequirements distinguishes pip's requirements.txt from a list for conda, whose lines
@@ -64,32 +64,32 @@ func (r *reader) requirements(lines []string) {
 // requirementLines reads the lines of a requirements file, some of which are continued.
 func (r *reader) requirementLines(lines []string) {
 	for i := 0; i < len(lines); i++ {
-		first, text := i+1, lines[i]
-		for strings.HasSuffix(text, "\\") && i+1 < len(lines) && len(text) <= maxLine {
+		first, row := i+1, lines[i]
+		for strings.HasSuffix(row, "\\") && i+1 < len(lines) && len(row) <= maxLine {
 			i++
-			text = text[:len(text)-1] + lines[i]
+			row = row[:len(row)-1] + lines[i]
 		}
-		r.addRequirement(first, strings.TrimSuffix(text, "\\"))
+		r.addRequirement(first, strings.TrimSuffix(row, "\\"))
 	}
 }
 
 // addRequirement reads one line of a requirements file, or of "pip:" in environment.yml.
-func (r *reader) addRequirement(line int, text string) {
-	if strings.HasPrefix(strings.TrimSpace(text), "#") {
+func (r *reader) addRequirement(line int, row string) {
+	if strings.HasPrefix(strings.TrimSpace(row), "#") {
 		return
 	}
-	if i := strings.Index(text, " #"); i >= 0 {
-		text = text[:i]
+	if i := strings.Index(row, " #"); i >= 0 {
+		row = row[:i]
 	}
-	text = strings.TrimSpace(text)
+	row = strings.TrimSpace(row)
 	switch {
-	case text == "":
-	case strings.HasPrefix(text, "-") && !isEditable(text):
-		r.pipOption(line, text)
+	case row == "":
+	case strings.HasPrefix(row, "-") && !isEditable(row):
+		r.pipOption(line, row)
 	default:
-		p, err := pip.ParseRequirement(r.withoutUnused(line, text))
+		p, err := pip.ParseRequirement(r.withoutUnused(line, row))
 		if err != nil {
-			r.wrong(line, "%q: %v", input.Text(hideText(text)), err)
+			r.wrong(line, "%q: %v", text.Short(hideText(row)), err)
 			return
 		}
 		p.Line = line
@@ -101,16 +101,16 @@ func (r *reader) addRequirement(line int, text string) {
 var unusedOptions = []string{"--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature"}
 
 // withoutUnused removes unused options from the end of a requirement, with a note.
-func (r *reader) withoutUnused(line int, text string) string {
-	at := strings.Index(text, " --")
+func (r *reader) withoutUnused(line int, row string) string {
+	at := strings.Index(row, " --")
 	if at < 0 {
-		return text
+		return row
 	}
-	kept, unused := text[:at], false
-	for f := range strings.FieldsSeq(text[at:]) {
+	kept, unused := row[:at], false
+	for f := range strings.FieldsSeq(row[at:]) {
 		if name, _, _ := strings.Cut(f, "="); strings.HasPrefix(f, "--") {
 			if unused = slices.Contains(unusedOptions, name); unused {
-				r.note(line, "%s: %s is not used", input.Text(text[:at]), input.Text(f))
+				r.note(line, "%s: %s is not used", text.Short(row[:at]), text.Short(f))
 			}
 		}
 		if !unused {
@@ -128,7 +128,7 @@ func (r *reader) keepRequirement(p pip.Requirement) {
 		r.wrong(p.Line, "%s: %v", p, err)
 		return
 	case known && !holds:
-		r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, input.Text(p.Marker))
+		r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, text.Short(p.Marker))
 		return
 	case known:
 		p.Marker = ""
@@ -137,8 +137,8 @@ func (r *reader) keepRequirement(p pip.Requirement) {
 }
 
 // pipOption reads a line that begins with "-".
-func (r *reader) pipOption(line int, text string) {
-	name, arg, _ := strings.Cut(text, " ")
+func (r *reader) pipOption(line int, row string) {
+	name, arg, _ := strings.Cut(row, " ")
 	if n, a, ok := strings.Cut(name, "="); ok && strings.HasPrefix(name, "--") {
 		name, arg = n, a
 	} else if len(name) > 2 && !strings.HasPrefix(name, "--") { // -rFILE
@@ -174,7 +174,7 @@ func (r *reader) pipOption(line int, text string) {
 			r.note(line, "%s is not used", name)
 			return
 		}
-		r.wrong(line, "unsupported option %q; remove the line", input.Text(name))
+		r.wrong(line, "unsupported option %q; remove the line", text.Short(name))
 	}
 }
 

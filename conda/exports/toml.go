@@ -13,7 +13,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // isTOML reports whether a file is TOML, by its name or by its first line: a table header, or a
@@ -71,8 +71,8 @@ const maxTOML = 32
 // parseTOML parses a text into the tree that ParseYAML returns, so that readers of both formats
 // are alike. It sets the lines and the tags of all nodes: !!str, !!int, !!float, !!bool, !!timestamp.
 // line is that of the error.
-func parseTOML(text string) (root *yaml.Node, line int, err error) {
-	t := &tomlTree{data: []byte(text), root: &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1}, child: map[tomlKey]*yaml.Node{}, state: map[*yaml.Node]tomlState{}}
+func parseTOML(content string) (root *yaml.Node, line int, err error) {
+	t := &tomlTree{data: []byte(content), root: &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1}, child: map[tomlKey]*yaml.Node{}, state: map[*yaml.Node]tomlState{}}
 	for i, c := range t.data {
 		if c == '\n' {
 			t.newlines = append(t.newlines, i)
@@ -98,7 +98,7 @@ func parseTOML(text string) (root *yaml.Node, line int, err error) {
 		if len(bad.Highlight) > 0 {
 			line = t.lineOf(int(p.Range(bad.Highlight).Offset))
 		}
-		return nil, line, errors.New(input.Text(bad.Message))
+		return nil, line, errors.New(text.Short(bad.Message))
 	}
 	return t.root, 0, p.Error()
 }
@@ -174,7 +174,7 @@ func (t *tomlTree) table(parent, key *yaml.Node, s tomlState) (*yaml.Node, error
 }
 
 func (t *tomlTree) defined(n, key *yaml.Node) error {
-	return fmt.Errorf("key %q is already in line %d; merge the two", input.Text(key.Value), n.Line)
+	return fmt.Errorf("key %q is already in line %d; merge the two", text.Short(key.Value), n.Line)
 }
 
 // header returns the table of a header.

@@ -7,8 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/input"
 	"hpcc/conda/pip"
+	"hpcc/text"
 )
 
 // uvLock reads uv.lock version 1, of any revision, and the lock file of a script. Its edges have
@@ -113,7 +113,7 @@ func (u *uvLock) locate(p *uvPackage) bool {
 	case "git":
 		g, err := url.Parse(p.place)
 		if err != nil || g.Fragment == "" {
-			u.r.wrong(p.row.Line, "%s: %q is not a git URL with a commit", p.row.Name, input.Text(hideText(p.place)))
+			u.r.wrong(p.row.Line, "%s: %q is not a git URL with a commit", p.row.Name, text.Short(hideText(p.place)))
 			return false
 		}
 		commit, dir := g.Fragment, g.Query().Get("subdirectory")
@@ -162,7 +162,7 @@ func (u *uvLock) edge(p *uvPackage, d *yaml.Node, extra string) {
 	case len(found) == 1:
 		u.need(p, extra, found[0], marker, values(find(d, "extra")))
 	case len(u.r.bad.Texts) == 0:
-		u.r.wrong(d.Line, "%s needs %s, and the file describes %d such packages: it is truncated or was edited; write it again with \"uv lock\"", p.row.Name, input.Text(value(d, "name")), len(found))
+		u.r.wrong(d.Line, "%s needs %s, and the file describes %d such packages: it is truncated or was edited; write it again with \"uv lock\"", p.row.Name, text.Short(value(d, "name")), len(found))
 	}
 }
 

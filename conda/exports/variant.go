@@ -9,6 +9,7 @@ import (
 
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/text"
 )
 
 // A variant is a platform of a pixi file: a subdir, and the virtual packages that its machines
@@ -50,8 +51,8 @@ func isPlain(n Entry) bool {
 
 // virtualEntry parses NAME=VERSION or NAME=VERSION=BUILD. As in conda, the version of __archspec
 // is always 1, and its build is the processor.
-func (r *reader) virtualEntry(line int, text string) (Entry, bool) {
-	name, version, _ := strings.Cut(text, "=")
+func (r *reader) virtualEntry(line int, assignment string) (Entry, bool) {
+	name, version, _ := strings.Cut(assignment, "=")
 	version, build, _ := strings.Cut(version, "=")
 	x := Entry{Line: line, Name: name, Version: version, Build: build}
 	if name == "__archspec" {
@@ -61,7 +62,7 @@ func (r *reader) virtualEntry(line int, text string) (Entry, bool) {
 		}
 	}
 	if !strings.HasPrefix(name, "__") || !solve.IsName(name) || solve.CheckVersion(x.Version) != nil || (x.Build != "" && !solve.IsBuild(x.Build)) {
-		r.wrong(line, "%q is not a virtual package, such as __cuda=12.4", input.Text(text))
+		r.wrong(line, "%q is not a virtual package, such as __cuda=12.4", text.Short(assignment))
 		return x, false
 	}
 	return x, true

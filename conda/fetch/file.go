@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"crypto/sha256"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"hpcc/conda/artifact"
+	"hpcc/files"
 )
 
 // A File describes an archive as an index or a list does.
@@ -65,7 +67,7 @@ func (r *File) Cached(dir string) (string, bool) {
 		return "", false
 	}
 	if r.Size == 0 || r.SHA256 == "" {
-		r.learn(n, s)
+		r.setIdentity(n, s)
 	}
 	if time.Since(fi.ModTime()) > time.Hour { // mark as used: the store's garbage collection goes by age
 		now := time.Now()
@@ -92,7 +94,6 @@ func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add fun
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(f.Name())
 	limit := int64(maxArchive)
 	if r.Size > 0 {
 		limit = r.Size
@@ -105,25 +106,13 @@ func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add fun
 	if err == nil {
 		err = r.verify(n, s, m)
 	}
+	key := r.key()
 	if err == nil {
+		r.setIdentity(n, s)
 		err = f.Chmod(0o644)
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return "", err
-	}
-	key := r.key()
-	r.learn(n, s)
-	if key == "" {
-		key = r.key()
-	}
-	final := filepath.Join(dir, key)
-	return final, os.Rename(f.Name(), final)
+	final := filepath.Join(dir, cmp.Or(key, r.key()))
+	return final, files.Commit(f, err, final, true)
 }
 
 // sums returns the hashes that verify compares, and a writer that feeds both. m is nil if no
@@ -153,9 +142,9 @@ func (r *File) verify(n int64, s, m hash.Hash) error {
 	return nil
 }
 
-// learn records the size and SHA-256 of a package from a list without them. It does not record
+// setIdentity records the size and SHA-256 of a package from a list without them. It does not record
 // the MD5, because an image's description of a package must not depend on the list's format.
-func (r *File) learn(n int64, s hash.Hash) {
+func (r *File) setIdentity(n int64, s hash.Hash) {
 	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
 }
 

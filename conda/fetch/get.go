@@ -14,8 +14,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hpcc/files"
+	"hpcc/web"
+
 	"hpcc/conda/artifact"
-	"hpcc/store/wait"
 )
 
 // Reader returns a reader of r that fails after ctx has ended.
@@ -73,7 +75,7 @@ func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 		password, _ := login.Password()
 		req.SetBasicAuth(login.Username(), password)
 	}
-	resp, err := wait.Get(nil, req, pinned)
+	resp, err := web.Get(nil, req, pinned)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Hide(u), Plain(err))
 	}
@@ -130,7 +132,7 @@ func readNetrc() (map[string]*url.Userinfo, error) {
 		}
 		name = filepath.Join(home, ".netrc")
 	}
-	f, err := wait.Open(name)
+	f, err := files.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"sync/atomic"
 
-	"hpcc/store/wait"
+	"hpcc/web"
 )
 
 // Mirrors are the URLs of one channel, in order of preference. Packages are recorded with
@@ -31,7 +31,7 @@ func (m *Mirrors) Try(ctx context.Context, do func(ctx context.Context, mirror s
 		n := (first + i) % len(m.URLs)
 		attempt := ctx
 		if i < len(m.URLs)-1 {
-			attempt = wait.Attempts(ctx, attemptsPerMirror)
+			attempt = web.Attempts(ctx, attemptsPerMirror)
 		}
 		err := do(attempt, m.URLs[n])
 		switch {

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"hpcc/store/wait"
+	"hpcc/web"
 )
 
 // A Web requests pages and archives. It sends the credentials of its URLs and of netrc
@@ -25,7 +25,7 @@ type Web struct {
 // plainHTTP it allows servers without TLS; servers on this host are always allowed.
 func NewWeb(addresses []string, plainHTTP bool) (*Web, error) {
 	w := &Web{logins: map[string]*url.Userinfo{}, plain: plainHTTP}
-	w.client.Transport = wait.Transport{}
+	w.client.Transport = web.Transport{}
 	w.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if len(via) >= 10 {
 			return errors.New("more than 10 redirections")
@@ -94,7 +94,7 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Re
 		req.Header.Set("Accept-Encoding", "identity") // so that net/http does not decompress an archive
 	}
 	req.Header.Set("Accept", accept)
-	resp, err := wait.Get(&w.client, req, pinned)
+	resp, err := web.Get(&w.client, req, pinned)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Hide(u.String()), Plain(err))
 	}

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"hpcc/text"
 )
 
 // MaxFiles limits the entries of an archive.
@@ -46,7 +48,7 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 		sizes += h.Size
 		clean, err := CleanPath(h.Name)
 		if err != nil {
-			return fmt.Errorf("entry %q: %w", Text(h.Name), err)
+			return fmt.Errorf("entry %q: %w", text.Short(h.Name), err)
 		}
 		if clean == "." {
 			continue
@@ -56,7 +58,7 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 			if limited.N <= 0 {
 				return tooLarge
 			}
-			return fmt.Errorf("entry %q: %w", Text(clean), err)
+			return fmt.Errorf("entry %q: %w", text.Short(clean), err)
 		}
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"hpcc/text"
 )
 
 // Join joins texts with commas, and with a conjunction before the last one. If there are more
@@ -65,34 +66,14 @@ func (f *Faults) Join(sep string) string {
 // List lists the faults without line numbers.
 func (f *Faults) List(sep string) string {
 	if n := len(f.Texts) - maxFaults; n > 0 {
-		return strings.Join(f.Texts[:maxFaults], sep) + sep + "and " + Count(n, "more line", "more lines")
+		return strings.Join(f.Texts[:maxFaults], sep) + sep + "and " + text.Count(n, "more line", "more lines")
 	}
 	return strings.Join(f.Texts, sep)
-}
-
-// Text returns s, truncated to at most 80 bytes of whole characters.
-func Text(s string) string {
-	n := 80
-	if len(s) <= n {
-		return s
-	}
-	for n > 80-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // CompareNumbers compares two numbers of any length, given as digits without leading zeros.
 func CompareNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
-}
-
-// Count formats a number of things: Count(2, "path is", "paths are") is "2 paths are".
-func Count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // Share formats a part of packages: Share(1, 3, "is", "are") is "1 of 3 packages is".
@@ -101,7 +82,7 @@ func Share(n, all int, one, many string) string {
 	if n == 1 {
 		verb = one
 	}
-	return fmt.Sprintf("%d of %s %s", n, Count(all, "package", "packages"), verb)
+	return fmt.Sprintf("%d of %s %s", n, text.Count(all, "package", "packages"), verb)
 }
 
 // List joins the first few elements of a list, sorted and without duplicates.

@@ -14,13 +14,15 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
-	"hpcc/store/disk"
+	"hpcc/text"
 )
 
 // A wheel is built in the image as pip would build it (PEP 517), but without pip: with
@@ -165,10 +167,10 @@ func (b *builder) environment(ctx context.Context, p *pick, requires []string) (
 		requires, o.Closed = p.with, true
 	}
 	var rows []Requirement
-	for _, text := range requires {
-		r, err := ParseRequirement(text)
+	for _, row := range requires {
+		r, err := ParseRequirement(row)
 		if err != nil {
-			return nil, fmt.Errorf("build requirement %q: %w", input.Text(text), err)
+			return nil, fmt.Errorf("build requirement %q: %w", text.Short(row), err)
 		}
 		if r.URL != "" && !locked {
 			return nil, fmt.Errorf("build requirement %s: not a version from an index", r)
@@ -288,7 +290,7 @@ func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWhe
 	if err != nil {
 		return nil, err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	if w.file, err = (&fetch.File{FileName: name, URL: name}).Keep(ctx, r, b.fetch.dir, tmp, func(int64) {}); err != nil {
 		return nil, err
 	}

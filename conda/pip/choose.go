@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // sourceRank is the rank of sources, after all wheels of a version.
@@ -154,7 +155,7 @@ func (r *resolver) shortage(name string, wants []demand) (why, run string) {
 		case fault == "sources":
 			sources = f.version.String()
 		case fault == "" && f.yanked:
-			yanked = f.version.String() + ": " + input.Text(f.reason)
+			yanked = f.version.String() + ": " + text.Short(f.reason)
 		default:
 			faults = append(faults, fault)
 		}

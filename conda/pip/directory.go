@@ -16,11 +16,12 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
-	"hpcc/store/bounded"
-	"hpcc/store/disk"
+	"hpcc/text"
 )
 
 // Limits of a directory of sources. Larger ones hold data or environments besides the sources.
@@ -158,7 +159,7 @@ func (f *fetcher) keepDirectory(ctx context.Context, name string, d *sourceDirec
 	if err != nil {
 		return "", 0, err
 	}
-	defer disk.RemoveAll(tmp)
+	defer files.RemoveAll(tmp)
 	from, to := io.Pipe()
 	defer from.Close()
 	go func() { to.CloseWithError(d.write(to)) }()
@@ -176,7 +177,7 @@ func (d *sourceDirectory) write(out io.Writer) error {
 	w := tar.NewWriter(z)
 	for _, e := range d.entries {
 		if err := d.writeEntry(w, e); err != nil {
-			return fmt.Errorf("%s: %w", input.Text(e.name), err)
+			return fmt.Errorf("%s: %w", text.Short(e.name), err)
 		}
 	}
 	return errors.Join(w.Close(), z.Close())
@@ -249,7 +250,7 @@ func projectName(read func(file string) string) (string, error) {
 	text := read("pyproject.toml")
 	found := text != ""
 	// An error in pyproject.toml is reported when the sources are read.
-	_, _ = bounded.TOML(text, &project)
+	_, _ = files.TOML(text, &project)
 	names := []string{project.Project.Name, project.Tool.Poetry.Name, project.Tool.Flit.Metadata.DistName, project.Tool.Flit.Metadata.Module}
 	for _, in := range []struct {
 		file string

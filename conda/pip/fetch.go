@@ -14,11 +14,12 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
-	"hpcc/store/disk"
 )
 
 // A fetcher downloads wheels into the store's package cache.
@@ -65,7 +66,7 @@ func (f *fetcher) archive(ctx context.Context, p *pick, add func(n int64)) (stri
 		if err != nil {
 			return "", nil, err
 		}
-		defer disk.RemoveAll(tmp)
+		defer files.RemoveAll(tmp)
 		src, err := f.web.Get(ctx, p.file.url, "", r.SHA256 != "")
 		if err != nil {
 			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/html"
 
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // defaultIndex is the package index that is used when none is named.
@@ -227,7 +227,7 @@ func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error
 	case kind == "application/vnd.pypi.simple.v1+html" || kind == "text/html" || a.URL.Scheme == "file":
 		list, err = parseIndexHTML(limited, a.URL)
 	default:
-		err = fmt.Errorf("content type %q: not a package index", input.Text(a.Kind))
+		err = fmt.Errorf("content type %q: not a package index", text.Short(a.Kind))
 	}
 	if limited.N <= 0 {
 		err = fmt.Errorf("the page has more than %d bytes", maxPage)
@@ -242,14 +242,14 @@ func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error
 func (f *indexFile) at(base *url.URL, ref string) error {
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil {
-		return fmt.Errorf("link %q: %w", input.Text(ref), fetch.Plain(err))
+		return fmt.Errorf("link %q: %w", text.Short(ref), fetch.Plain(err))
 	}
 	if u.Scheme == "file" && base.Scheme != "file" {
-		return fmt.Errorf("link %q points to local files", input.Text(ref))
+		return fmt.Errorf("link %q points to local files", text.Short(ref))
 	}
 	h, err := fragmentHash(u.Fragment)
 	if err != nil {
-		return fmt.Errorf("link %q: %w", input.Text(ref), err)
+		return fmt.Errorf("link %q: %w", text.Short(ref), err)
 	}
 	if h != "" {
 		f.hashes = append(f.hashes, h)
@@ -329,7 +329,7 @@ func (f *indexFile) attributes(attr map[string]*string) {
 // knownAPI returns an error for an index of a newer major version.
 func knownAPI(version string) error {
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("index version %q: only 1.x is supported", input.Text(version))
+		return fmt.Errorf("index version %q: only 1.x is supported", text.Short(version))
 	}
 	return nil
 }
@@ -369,7 +369,7 @@ func parseIndexJSON(r io.Reader, base *url.URL) ([]indexFile, error) {
 		for _, alg := range slices.Sorted(maps.Keys(x.Hashes)) {
 			h, err := fragmentHash(alg + "=" + x.Hashes[alg])
 			if err != nil {
-				return nil, fmt.Errorf("file %q: %w", input.Text(x.Name), err)
+				return nil, fmt.Errorf("file %q: %w", text.Short(x.Name), err)
 			}
 			if h != "" && !slices.Contains(f.hashes, h) {
 				f.hashes = append(f.hashes, h)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +24,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
-	"hpcc/store/disk"
+	"hpcc/text"
 )
 
 // An installation is a wheel being installed.
@@ -58,7 +60,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []
 	groups := layer.Spread(in, o.PackageLayers, func(x *installation) layer.Package { return layer.Package{Name: x.pick.name, Size: x.rec.Size} })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(files.MaxParallel(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() (err error) {
 			layers[i], err = p.install(gctx, s, members, o)
@@ -97,7 +99,7 @@ func (p *Plan) open(ctx context.Context, o Options) ([]*installation, error) {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(disk.MaxParallel(6, 4))
+	g.SetLimit(files.MaxParallel(6, 4))
 	for i, x := range p.picks {
 		g.Go(func() error {
 			file, rec, err := p.fetch.archive(gctx, x, add)
@@ -162,7 +164,7 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			owner[dst] = x
 			if below, ok := p.target.Paths[dst]; ok {
 				if below.Dir {
-					return nil, fmt.Errorf("installing %s: path %q is a directory in the conda package %s", x.name.file, input.Text(dst), below.Package)
+					return nil, fmt.Errorf("installing %s: path %q is a directory in the conda package %s", x.name.file, text.Short(dst), below.Package)
 				}
 				k := [2]string{"the conda package " + below.Package, x.name.dist}
 				clashes[k] = append(clashes[k], dst)
@@ -174,14 +176,14 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			below, ok := p.target.Paths[d]
 			switch {
 			case owner[d] != nil:
-				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].name.file, input.Text(dst), input.Text(d), owner[d].name.file)
+				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].name.file, text.Short(dst), text.Short(d), owner[d].name.file)
 			case ok && !below.Dir:
-				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in the conda package %s", owner[dst].name.file, input.Text(dst), input.Text(d), below.Package)
+				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in the conda package %s", owner[dst].name.file, text.Short(dst), text.Short(d), below.Package)
 			}
 		}
 	}
 	for k, list := range clashes {
-		notes = append(notes, fmt.Sprintf("%s in both %s and %s; the latter's are used: %s", input.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list)))
+		notes = append(notes, fmt.Sprintf("%s in both %s and %s; the latter's are used: %s", text.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list)))
 	}
 	slices.Sort(notes)
 	return notes, nil
@@ -251,7 +253,7 @@ func (x *installation) install(ctx context.Context, w *layer.Writer, t *Target) 
 			return err
 		}
 		if err := x.put(w, e, t, row); err != nil {
-			return fmt.Errorf("entry %q: %w", input.Text(e.zip.Name), err)
+			return fmt.Errorf("entry %q: %w", text.Short(e.zip.Name), err)
 		}
 	}
 	small := func(dst string, mode int64, data []byte) error {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A marker is the condition of a requirement (PEP 508): a comparison, or two
@@ -47,10 +47,10 @@ func (p *markerParser) parse() (*marker, error) {
 	s := p.rest
 	m, err := p.or(0)
 	if err == nil && p.skip() != "" {
-		err = fmt.Errorf("unexpected %q after the condition", input.Text(p.rest))
+		err = fmt.Errorf("unexpected %q after the condition", text.Short(p.rest))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("condition %q: %w", input.Text(strings.TrimSpace(s)), err)
+		return nil, fmt.Errorf("condition %q: %w", text.Short(strings.TrimSpace(s)), err)
 	}
 	return m, nil
 }
@@ -158,7 +158,7 @@ func (p *markerParser) comparison() (string, error) {
 	if p.word("not") && p.word("in") {
 		return "not in", nil
 	}
-	return "", fmt.Errorf("expected a comparison operator, found %q", input.Text(s))
+	return "", fmt.Errorf("expected a comparison operator, found %q", text.Short(s))
 }
 
 func (p *markerParser) operand() (operand, error) {
@@ -181,7 +181,7 @@ func (p *markerParser) operand() (operand, error) {
 	name := s[:n]
 	current, ok := markerNames[name]
 	if !ok && !(p.lists && slices.Contains(markerLists, name)) {
-		return operand{}, fmt.Errorf("unknown variable %q", input.Text(name))
+		return operand{}, fmt.Errorf("unknown variable %q", text.Short(name))
 	}
 	if current != "" {
 		name = current

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A distMeta holds the METADATA of a distribution (core metadata).
@@ -67,9 +68,9 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 	switch major, _, _ := strings.Cut(m.format, "."); {
 	case err != nil:
 	case major != "1" && major != "2":
-		err = fmt.Errorf("unsupported Metadata-Version %q: want 1 or 2", input.Text(m.format))
+		err = fmt.Errorf("unsupported Metadata-Version %q: want 1 or 2", text.Short(m.format))
 	case !nameText().MatchString(m.name) || m.version.release == nil:
-		err = fmt.Errorf("invalid name %q or version %q", input.Text(m.name), m.version)
+		err = fmt.Errorf("invalid name %q or version %q", text.Short(m.name), m.version)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading METADATA: %w", err)
@@ -80,7 +81,7 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 func parseDependency(row string) (dependencyRow, error) {
 	r, err := parseRow(row)
 	if err == nil && r.Name == "" {
-		err = fmt.Errorf("%q: missing package name", input.Text(row))
+		err = fmt.Errorf("%q: missing package name", text.Short(row))
 	}
 	if err != nil {
 		return dependencyRow{}, err

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 func needPip(t testing.TB) {
@@ -164,7 +164,7 @@ func compareTrees(t *testing.T, hpccTree, pipTree map[string]treeFile) {
 		case filepath.Base(p) == "RECORD":
 			compareRecords(t, p, a.data, b.data)
 		case !strings.HasPrefix(p, "bin/") || !sameProgram(a.data, b.data):
-			t.Errorf("%s contains %q; pip writes %q", p, input.Text(a.data), input.Text(b.data))
+			t.Errorf("%s contains %q; pip writes %q", p, text.Short(a.data), text.Short(b.data))
 		}
 	}
 }

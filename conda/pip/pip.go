@@ -22,6 +22,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // A Target is the environment that wheels are chosen for and installed into. No field is
@@ -126,7 +127,7 @@ func (e *refusedError) Error() string {
 		}
 		f.Add("", r.Line, text)
 	}
-	return fmt.Sprintf("%s: %s cannot be installed: %s", e.File, input.Count(len(e.Refused), "pip package", "pip packages"), f.List("; "))
+	return fmt.Sprintf("%s: %s cannot be installed: %s", e.File, text.Count(len(e.Refused), "pip package", "pip packages"), f.List("; "))
 }
 
 // Resolve chooses a wheel for every row and, unless the list is closed, for their
@@ -192,16 +193,16 @@ func (p *Plan) fill(picked map[string]*pick) {
 		}
 	}
 	if len(sources) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s from their sources: %s", input.Count(len(sources), "pip package is built", "pip packages are built"), input.List(sources)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s from their sources: %s", text.Count(len(sources), "pip package is built", "pip packages are built"), input.List(sources)))
 	}
 	if len(present) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s of conda packages: %s", input.Count(len(present), "pip package is part", "pip packages are part"), input.List(present)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s of conda packages: %s", text.Count(len(present), "pip package is part", "pip packages are part"), input.List(present)))
 	}
 	if len(bare) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: dependencies of extras are not resolved for packages from conda; add rows for them", input.List(bare)))
 	}
 	if len(loose) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("not verified without a sha256 in the index or the list: %d of %s: %s", len(loose), input.Count(len(p.picks), "pip package", "pip packages"), input.List(loose)))
+		p.Notes = append(p.Notes, fmt.Sprintf("not verified without a sha256 in the index or the list: %d of %s: %s", len(loose), text.Count(len(p.picks), "pip package", "pip packages"), input.List(loose)))
 	}
 }
 

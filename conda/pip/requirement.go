@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A Requirement is a row of a requirements file or environment: a package with a version
@@ -119,11 +119,11 @@ func ParseRequirement(row string) (Requirement, error) {
 	for _, o := range options {
 		h, ok := strings.CutPrefix(o, "--hash=")
 		if !ok {
-			return r, fmt.Errorf("unsupported option %s; remove it", input.Text(o))
+			return r, fmt.Errorf("unsupported option %s; remove it", text.Short(o))
 		}
 		alg, sum, _ := strings.Cut(h, ":")
 		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || strings.Trim(sum, "0123456789abcdefABCDEF") != "" {
-			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", input.Text(o))
+			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", text.Short(o))
 		}
 		r.Hashes = append(r.Hashes, alg+":"+strings.ToLower(sum))
 	}
@@ -238,7 +238,7 @@ func parseExtras(list string) (out []string, err error) {
 			continue
 		}
 		if !nameText().MatchString(x) {
-			return nil, fmt.Errorf("invalid extra %q", input.Text(x))
+			return nil, fmt.Errorf("invalid extra %q", text.Short(x))
 		}
 		out = append(out, NormalName(x))
 	}
@@ -297,7 +297,7 @@ func fragmentHash(frag string) (string, error) {
 			continue
 		}
 		if _, err := hex.DecodeString(sum); err != nil || len(sum) != 2*n {
-			return "", fmt.Errorf("%q is not a %s digest", input.Text(sum), alg)
+			return "", fmt.Errorf("%q is not a %s digest", text.Short(sum), alg)
 		}
 		return alg + ":" + strings.ToLower(sum), nil
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 func TestParseRequirement(t *testing.T) {
@@ -58,7 +58,7 @@ func TestParseRequirement(t *testing.T) {
 		"flask " + strings.Repeat("x", 1<<17): "more than",
 	} {
 		if got, err := ParseRequirement(row); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %+v, %v; want %q", input.Text(row), got, err, want)
+			t.Errorf("%q: %+v, %v; want %q", text.Short(row), got, err, want)
 		}
 	}
 	if r, err := ParseRequirement("x@https://user:pw@e.org/x.whl?token=pw"); err != nil || strings.Contains(r.String(), "pw") {
@@ -82,7 +82,7 @@ func TestParseWheelName(t *testing.T) {
 	}
 	for _, file := range []string{"", "a.whl", "a-1-py3-none-any.zip", "a-x-py3-none-any.whl", "a-1-b-py3-none-any.whl", "-1-py3-none-any.whl", "a/b-1-py3-none-any.whl", "a-1-1-2-py3-none-any.whl", "a-1-" + strings.Repeat("a.", 100) + "-" + strings.Repeat("b.", 100) + "-any.whl"} {
 		if _, err := parseWheelName(file); err == nil {
-			t.Errorf("parseWheelName(%q) succeeded; want an error", input.Text(file))
+			t.Errorf("parseWheelName(%q) succeeded; want an error", text.Short(file))
 		}
 	}
 }

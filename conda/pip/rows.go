@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
-	"hpcc/store/disk"
+	"hpcc/text"
 )
 
 // refuse records a row that cannot be installed, the reason, and the Dockerfile line to
@@ -149,7 +151,7 @@ func locatedFile(u *url.URL) (*indexFile, error) {
 	for part := range strings.SplitSeq(u.Fragment, "&") {
 		if dir, ok := strings.CutPrefix(part, "subdirectory="); ok {
 			if f.subdir, err = input.CleanPath(dir); err != nil {
-				return nil, fmt.Errorf("subdirectory %q: %w", input.Text(dir), err)
+				return nil, fmt.Errorf("subdirectory %q: %w", text.Short(dir), err)
 			}
 		}
 	}
@@ -273,7 +275,7 @@ func (r *resolver) lookup(wants []demand) error {
 	}
 	found := make([][]indexFile, len(names))
 	g, ctx := errgroup.WithContext(r.ctx)
-	g.SetLimit(disk.MaxParallel(6, 4))
+	g.SetLimit(files.MaxParallel(6, 4))
 	for i, n := range names {
 		g.Go(func() (err error) {
 			found[i], err = r.index.files(ctx, n, at[n])

@@ -15,13 +15,15 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	"github.com/BurntSushi/toml"
 	"github.com/ulikunitz/xz"
 
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
-	"hpcc/store/bounded"
+	"hpcc/text"
 )
 
 // sourceKinds are the suffixes of source archives. Sdists have the first (PEP 625); old
@@ -118,7 +120,7 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 	var f struct {
 		Build *buildSystem `toml:"build-system"`
 	}
-	if _, err := bounded.TOML(string(project), &f); err != nil {
+	if _, err := files.TOML(string(project), &f); err != nil {
 		var pe toml.ParseError
 		if errors.As(err, &pe) {
 			err = fmt.Errorf("line %d: %s", pe.Position.Line, pe.Message)
@@ -134,12 +136,12 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 	}
 	module, object, named := strings.Cut(b.Backend, ":")
 	if !program.IsDotted(module) || (named && !program.IsDotted(object)) {
-		return b, fmt.Errorf("reading pyproject.toml: build-backend %q: not the name of a Python object", input.Text(b.Backend))
+		return b, fmt.Errorf("reading pyproject.toml: build-backend %q: not the name of a Python object", text.Short(b.Backend))
 	}
 	for i, p := range b.Path {
 		var err error
 		if b.Path[i], err = input.CleanPath(p); err != nil {
-			return b, fmt.Errorf("reading pyproject.toml: backend-path %q: %w", input.Text(p), err)
+			return b, fmt.Errorf("reading pyproject.toml: backend-path %q: %w", text.Short(p), err)
 		}
 	}
 	return b, nil
@@ -177,7 +179,7 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 			s.top = top
 		}
 		if top != s.top {
-			return fmt.Errorf("it is outside of the top directory %q", input.Text(s.top))
+			return fmt.Errorf("it is outside of the top directory %q", text.Short(s.top))
 		}
 		return fn(h, r)
 	}
@@ -226,7 +228,7 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 			err = zipEntry(e, clean, size, fn)
 		}
 		if err != nil {
-			return fmt.Errorf("entry %q: %w", input.Text(e.Name), err)
+			return fmt.Errorf("entry %q: %w", text.Short(e.Name), err)
 		}
 	}
 	return nil
@@ -286,11 +288,11 @@ func (s *sources) put(w *layer.Writer, dir string) error {
 		case tar.TypeLink:
 			to, err := input.CleanPath(h.Linkname)
 			if err != nil {
-				return fmt.Errorf("hard link to %q: %w", input.Text(h.Linkname), err)
+				return fmt.Errorf("hard link to %q: %w", text.Short(h.Linkname), err)
 			}
 			below, ok := strings.CutPrefix(to, s.top+"/")
 			if !ok || !files[below] {
-				return fmt.Errorf("hard link to %q: target is not an earlier file", input.Text(h.Linkname))
+				return fmt.Errorf("hard link to %q: target is not an earlier file", text.Short(h.Linkname))
 			}
 			out.Linkname = w.InLayer(path.Join(dir, below))
 			return w.Header(out)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A wheelName is the parsed file name of a wheel (PEP 427, PEP 425).
@@ -33,7 +34,7 @@ func parseWheelName(file string) (*wheelName, error) {
 	}
 	w := &wheelName{file: file, dist: f[0]}
 	if !nameText().MatchString(strings.Trim(w.dist, "_")) || strings.ContainsAny(file, "/\\") {
-		return nil, fmt.Errorf("invalid distribution name %q", input.Text(w.dist))
+		return nil, fmt.Errorf("invalid distribution name %q", text.Short(w.dist))
 	}
 	var err error
 	if w.version, err = parseVersion(strings.ReplaceAll(f[1], "_", "-")); err != nil {
@@ -41,7 +42,7 @@ func parseWheelName(file string) (*wheelName, error) {
 	}
 	if len(f) == 6 {
 		if w.build = f[2]; !buildTagText().MatchString(w.build) {
-			return nil, fmt.Errorf("build tag %q does not begin with a digit", input.Text(w.build))
+			return nil, fmt.Errorf("build tag %q does not begin with a digit", text.Short(w.build))
 		}
 	}
 	t := f[len(f)-3:]
@@ -115,7 +116,7 @@ func (t *Target) platforms() ([]string, error) {
 func twoNumbers(version string) (x, y int, err error) {
 	f := strings.SplitN(version, ".", 3)
 	if len(f) < 2 {
-		return 0, 0, fmt.Errorf("%q is not a version", input.Text(version))
+		return 0, 0, fmt.Errorf("%q is not a version", text.Short(version))
 	}
 	if x, err = strconv.Atoi(f[0]); err != nil {
 		return 0, 0, err
@@ -124,7 +125,7 @@ func twoNumbers(version string) (x, y int, err error) {
 		return 0, 0, err
 	}
 	if x < 0 || y < 0 || x > 999 || y > 999 {
-		return 0, 0, fmt.Errorf("%q is not a version", input.Text(version))
+		return 0, 0, fmt.Errorf("%q is not a version", text.Short(version))
 	}
 	return x, y, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A pyVersion is a parsed version (PEP 440). Numbers are digits without leading zeros,
@@ -41,7 +42,7 @@ var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b",
 func parseVersion(s string) (pyVersion, error) {
 	m := versionParts().FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
 	if m == nil || len(s) > maxPipVersion {
-		return pyVersion{}, fmt.Errorf("%q is not a version (PEP 440)", input.Text(s))
+		return pyVersion{}, fmt.Errorf("%q is not a version (PEP 440)", text.Short(s))
 	}
 	v := pyVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
 	for n := range strings.SplitSeq(m[2], ".") {
@@ -223,20 +224,20 @@ func parseClause(clause string) (c clause, err error) {
 		return c, err
 	case "==", "!=", "~=", "<=", ">=", "<", ">":
 	default:
-		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", input.Text(clause))
+		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", text.Short(clause))
 	}
-	text, wild := strings.CutSuffix(c.text, ".*")
-	if c.v, err = parseVersion(text); err != nil {
+	number, wild := strings.CutSuffix(c.text, ".*")
+	if c.v, err = parseVersion(number); err != nil {
 		return c, err
 	}
 	plain := c.v.pre == "" && c.v.post == "" && c.v.dev == "" && c.v.local == nil
 	switch c.wild = wild && (c.op == "==" || c.op == "!="); {
 	case wild && (!plain || c.op == "~="):
-		return c, fmt.Errorf("%q: .* is only allowed after a release, with == or !=", input.Text(clause))
+		return c, fmt.Errorf("%q: .* is only allowed after a release, with == or !=", text.Short(clause))
 	case c.op == "~=" && len(c.v.release) < 2:
-		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", input.Text(clause))
+		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", text.Short(clause))
 	case c.v.local != nil && c.op != "==" && c.op != "!=":
-		return c, fmt.Errorf("%q: a local version (+…) is only allowed with == or !=", input.Text(clause))
+		return c, fmt.Errorf("%q: a local version (+…) is only allowed with == or !=", text.Short(clause))
 	}
 	return c, nil
 }

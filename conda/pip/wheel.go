@@ -21,6 +21,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
+	"hpcc/text"
 )
 
 // A wheel is the open archive of a distribution that is being installed (PEP 427).
@@ -140,7 +141,7 @@ func (w *wheel) members() (map[string]*zip.File, error) {
 			err = errors.New("duplicate entry")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("entry %q: %w", input.Text(f.Name), err)
+			return nil, fmt.Errorf("entry %q: %w", text.Short(f.Name), err)
 		}
 		out[clean] = f
 	}
@@ -156,7 +157,7 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", fmt.Errorf("more than one *.dist-info directory: %q and %q", input.Text(min(found, dir)), input.Text(max(found, dir)))
+			return "", fmt.Errorf("more than one *.dist-info directory: %q and %q", text.Short(min(found, dir)), text.Short(max(found, dir)))
 		}
 		found = dir
 	}
@@ -165,7 +166,7 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 	case found == "":
 		return "", errors.New("no *.dist-info directory")
 	case NormalName(dist) != NormalName(name.dist):
-		return "", fmt.Errorf("its *.dist-info directory %q belongs to another distribution", input.Text(found))
+		return "", fmt.Errorf("its *.dist-info directory %q belongs to another distribution", text.Short(found))
 	}
 	return found, nil
 }
@@ -205,7 +206,7 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 		return fmt.Errorf("reading WHEEL: %w", err)
 	}
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("unsupported Wheel-Version %q: want 1", input.Text(version))
+		return fmt.Errorf("unsupported Wheel-Version %q: want 1", text.Short(version))
 	}
 	return nil
 }
@@ -255,7 +256,7 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	}
 	for name := range rows {
 		if files[name] == nil && !w.writtenByInstaller(name) {
-			return fmt.Errorf("RECORD lists %q, which is not in the wheel", input.Text(name))
+			return fmt.Errorf("RECORD lists %q, which is not in the wheel", text.Short(name))
 		}
 	}
 	isEntryPoint := map[string]bool{}
@@ -270,19 +271,19 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 		}
 		e := &wheelEntry{zip: f, exec: f.ExternalAttrs>>16&0o111 != 0}
 		if err := e.checkRecord(name, rows, w.info); err != nil {
-			return fmt.Errorf("entry %q: %w", input.Text(name), err)
+			return fmt.Errorf("entry %q: %w", text.Short(name), err)
 		}
 		if total += e.size; e.size > maxUnpacked || total > maxUnpacked {
 			return fmt.Errorf("the wheel unpacks to more than %d bytes", int64(maxUnpacked))
 		}
 		if err := e.setDestination(name, w, t); err != nil {
-			return fmt.Errorf("entry %q: %w", input.Text(name), err)
+			return fmt.Errorf("entry %q: %w", text.Short(name), err)
 		}
 		if e.script && isEntryPoint[scriptName(e.dst)] {
 			continue // a wrapper that older tools generated for the entry point
 		}
 		if other, twice := taken[e.dst]; twice {
-			return fmt.Errorf("entries %q and %q have the same destination %q", input.Text(min(name, other)), input.Text(max(name, other)), input.Text(e.dst))
+			return fmt.Errorf("entries %q and %q have the same destination %q", text.Short(min(name, other)), text.Short(max(name, other)), text.Short(e.dst))
 		}
 		taken[e.dst] = name
 		w.files = append(w.files, e)
@@ -317,7 +318,7 @@ func parseRecord(b []byte) (map[string]recordRow, error) {
 			return nil, fmt.Errorf("reading RECORD: row with %d fields: want 3", len(f))
 		}
 		if _, twice := out[f[0]]; twice {
-			return nil, fmt.Errorf("reading RECORD: duplicate row %q", input.Text(f[0]))
+			return nil, fmt.Errorf("reading RECORD: duplicate row %q", text.Short(f[0]))
 		}
 		out[strings.Clone(f[0])] = recordRow{strings.Clone(f[1]), strings.Clone(f[2])}
 	}
@@ -342,7 +343,7 @@ func (e *wheelEntry) checkRecord(name string, rows map[string]recordRow, info st
 	case row.size == "": // older tools omit the size; the digest covers it
 		size = int64(min(e.zip.UncompressedSize64, maxUnpacked))
 	case err != nil || size < 0:
-		return fmt.Errorf("invalid size %q in RECORD", input.Text(row.size))
+		return fmt.Errorf("invalid size %q in RECORD", text.Short(row.size))
 	case uint64(size) != e.zip.UncompressedSize64:
 		return fmt.Errorf("size mismatch: %d bytes, RECORD lists %d", e.zip.UncompressedSize64, size)
 	}
@@ -363,7 +364,7 @@ func recordHash(sum string) (hash.Hash, error) {
 	case "":
 		return nil, errors.New("no digest in RECORD")
 	default:
-		return nil, fmt.Errorf("unsupported digest %q in RECORD: want sha256, sha384 or sha512", input.Text(alg))
+		return nil, fmt.Errorf("unsupported digest %q in RECORD: want sha256, sha384 or sha512", text.Short(alg))
 	}
 }
 
@@ -381,7 +382,7 @@ func (e *wheelEntry) setDestination(name string, w *wheel, t *Target) error {
 		return nil
 	}
 	if top != strings.TrimSuffix(w.info, ".dist-info")+".data" {
-		return fmt.Errorf("the directory belongs to a distribution other than %q", input.Text(w.info))
+		return fmt.Errorf("the directory belongs to a distribution other than %q", text.Short(w.info))
 	}
 	scheme, rest, ok := strings.Cut(rest, "/")
 	if !ok {
@@ -397,7 +398,7 @@ func (e *wheelEntry) setDestination(name string, w *wheel, t *Target) error {
 	case "data":
 		e.dst = rest
 	default:
-		return fmt.Errorf("unknown scheme %q: want purelib, platlib, headers, scripts or data", input.Text(scheme))
+		return fmt.Errorf("unknown scheme %q: want purelib, platlib, headers, scripts or data", text.Short(scheme))
 	}
 	if e.dst == "conda-meta" || strings.HasPrefix(e.dst, "conda-meta/") {
 		return errors.New("it would overwrite the environment's conda-meta")

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 var (
@@ -78,9 +79,9 @@ func Parse(line string) (p Program, err error) {
 	p = Program{strings.TrimSpace(name), strings.TrimSpace(module), strings.TrimSpace(function)}
 	switch {
 	case !ok || !colon:
-		err = fmt.Errorf("%q: not of the form command = module:function", input.Text(line))
+		err = fmt.Errorf("%q: not of the form command = module:function", text.Short(line))
 	case !commandText().MatchString(p.Name) || !IsDotted(p.module) || !IsDotted(p.function):
-		err = fmt.Errorf("%q: invalid command, module or function name", input.Text(line))
+		err = fmt.Errorf("%q: invalid command, module or function name", text.Short(line))
 	}
 	return p, err
 }

@@ -23,7 +23,7 @@ func TestExplainReal(t *testing.T) {
 			"tensorflow-base 2.6.0 needs gast 0.4.0; gast 0.4.0 has no build for linux-64 in " + main + "; the newest is 0.5.2"}},
 	} {
 		p := &Problem{Subdir: c.subdir, Channels: []string{main}, Pip: true, Wants: specs(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
-		_, err := p.Solve(t.Context(), main2021(t, c.subdir))
+		_, err := gatherAndSolve(t.Context(), p, main2021(t, c.subdir))
 		if want := strings.Join(c.want, "\n  "); err == nil || err.Error() != want {
 			t.Errorf("%s on %s: %v\nwant %s", c.wants, c.subdir, err, want)
 		}
@@ -41,7 +41,7 @@ func TestExplainShort(t *testing.T) {
 			continue
 		}
 		p := &Problem{Subdir: c.Subdir, Channels: []string{main}, Wants: specs(t, c.Specs...), Virtual: machine()}
-		_, err := p.Solve(t.Context(), main2021(t, c.Subdir))
+		_, err := gatherAndSolve(t.Context(), p, main2021(t, c.Subdir))
 		var u *Unsolvable
 		if !errors.As(err, &u) || len(u.lines) > maxLines || len(u.lines) < 1 {
 			t.Errorf("%s: %v", c.Specs, err)
@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 		{"contradictory requests", "a <1 & a >2", []*Record{parseRecord(t, "a 0.5"), parseRecord(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
 	} {
 		p := &Problem{Subdir: "linux-64", Channels: []string{"https://one", "https://two"}, Wants: specs(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
-		_, err := p.SolveWith(t.Context(), c.records)
+		_, err := p.Solve(t.Context(), c.records)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}

@@ -235,7 +235,7 @@ func (c *comparison) follows(t *testing.T, mine map[string]*Record, theirs []*Re
 			p.Wants = append(p.Wants, specs(t, o.Name+" =="+o.Version+" "+o.Build)...)
 		}
 	}
-	pkgs, err := p.SolveWith(t.Context(), c.index.records)
+	pkgs, err := p.Solve(t.Context(), c.index.records)
 	return err == nil && slices.Equal(builds(pkgs), builds(theirs))
 }
 
@@ -260,7 +260,7 @@ func (c *comparison) localBest(t *testing.T, mine map[string]*Record, theirs []*
 				p.Wants = append(p.Wants, specs(t, r.Name+" =="+r.Version+" "+r.Build)...)
 			}
 		}
-		if pkgs, err := p.SolveWith(t.Context(), c.index.records); err == nil && len(pkgs) < len(mine) {
+		if pkgs, err := p.Solve(t.Context(), c.index.records); err == nil && len(pkgs) < len(mine) {
 			return false
 		}
 	}

@@ -111,7 +111,7 @@ func (x *index) solve(t *testing.T, list []string) *comparison {
 	for _, v := range x.machine() {
 		c.problem.Virtual = append(c.problem.Virtual, &Record{Name: v.Name, Version: v.Version, Build: v.Build})
 	}
-	c.packages, c.err = c.problem.Solve(t.Context(), func(_ context.Context, names map[string]bool) (out []*Record, err error) {
+	c.packages, c.err = gatherAndSolve(t.Context(), c.problem, func(_ context.Context, names map[string]bool) (out []*Record, err error) {
 		for name := range names {
 			out = append(out, x.byName[name]...)
 		}

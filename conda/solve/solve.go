@@ -27,26 +27,17 @@ type Problem struct {
 	Optional []string          // optional names, installed if they fit
 	Virtual  []*Record         // virtual packages of the machine
 
-	Found map[string][]*Record // the records by name, set by Solve and SolveWith
+	Found map[string][]*Record // the records by name, set by Solve
 }
 
 // Kept is a version to keep, or to approximate, if its name is installed at all. Python is
 // the X.Y that builds must support, if they depend on it.
 type Kept struct{ Version, Build, Python string }
 
-// Solve finds packages that satisfy a problem; if there are none, the error is an
-// [Unsolvable]. It calls fetch repeatedly, with the names that are still unknown.
-func (p *Problem) Solve(ctx context.Context, fetch Fetcher) ([]*Record, error) {
-	records, err := p.Gather(ctx, fetch)
-	if err != nil {
-		return nil, err
-	}
-	return p.SolveWith(ctx, records)
-}
-
-// SolveWith is like Solve, with records from Gather. If the solution shows that the preferences
+// Solve finds packages that satisfy a problem among the records from [Problem.Gather]; if there are
+// none, the error is an [Unsolvable]. If the solution shows that the preferences
 // counted packages that nothing else needs wrongly, it solves a second time.
-func (p *Problem) SolveWith(ctx context.Context, records []*Record) ([]*Record, error) {
+func (p *Problem) Solve(ctx context.Context, records []*Record) ([]*Record, error) {
 	pool := newPool(p, records, nil)
 	pkgs, err := pool.solve(ctx)
 	if err != nil || !pool.prefersOthers(pkgs) {

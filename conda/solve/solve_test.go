@@ -36,7 +36,7 @@ func TestSolveAgainstBruteForce(t *testing.T) {
 	solved, failed := 0, 0
 	for n := range 4_000 {
 		p, records := randomProblem(t, random)
-		pkgs, err := p.SolveWith(t.Context(), records)
+		pkgs, err := p.Solve(t.Context(), records)
 		var u *Unsolvable
 		switch possible := tryAll(p, records); {
 		case err == nil:
@@ -136,18 +136,18 @@ func TestNoBlowUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p := &Problem{Wants: specs(t, "n0")}
-	_, err := p.SolveWith(ctx, records)
+	_, err := p.Solve(ctx, records)
 	var u *Unsolvable
 	if !errors.As(err, &u) {
-		t.Errorf("SolveWith = %v; want an Unsolvable", err)
+		t.Errorf("Solve = %v; want an Unsolvable", err)
 	}
 }
 
 func TestSolveEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (&Problem{Wants: specs(t, "a")}).SolveWith(ctx, []*Record{parseRecord(t, "a 1")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("SolveWith = %v; want context.Canceled", err)
+	if _, err := (&Problem{Wants: specs(t, "a")}).Solve(ctx, []*Record{parseRecord(t, "a 1")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Solve = %v; want context.Canceled", err)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestPreference(t *testing.T) {
 		if c.p.Wants == nil {
 			c.p.Wants = specs(t, "a")
 		}
-		pkgs, err := c.p.SolveWith(t.Context(), c.records)
+		pkgs, err := c.p.Solve(t.Context(), c.records)
 		var got []string
 		for _, r := range pkgs {
 			text := r.Name + "=" + r.Version + "=" + r.Build
@@ -222,7 +222,7 @@ func TestPreference(t *testing.T) {
 		}
 		slices.Sort(got)
 		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("%s: SolveWith = %q, %v; want %q", c.name, s, err, c.want)
+			t.Errorf("%s: Solve = %q, %v; want %q", c.name, s, err, c.want)
 		}
 	}
 }
@@ -249,8 +249,8 @@ func FuzzSolve(f *testing.F) {
 				records = append(records, parseRecord(t, line))
 			}
 		}
-		pkgs, err := p.SolveWith(t.Context(), records)
-		again, err2 := p.SolveWith(t.Context(), records)
+		pkgs, err := p.Solve(t.Context(), records)
+		again, err2 := p.Solve(t.Context(), records)
 		var u *Unsolvable
 		switch {
 		case err == nil:
@@ -258,12 +258,12 @@ func FuzzSolve(f *testing.F) {
 				t.Error(bad)
 			}
 			if fmt.Sprint(again) != fmt.Sprint(pkgs) {
-				t.Errorf("SolveWith = %v, then %v", pkgs, again)
+				t.Errorf("Solve = %v, then %v", pkgs, again)
 			}
 		case !errors.As(err, &u) || len(u.lines) == 0 || len(u.lines) > maxLines:
-			t.Errorf("SolveWith = %v; want an Unsolvable of 1 to %d lines", err, maxLines)
+			t.Errorf("Solve = %v; want an Unsolvable of 1 to %d lines", err, maxLines)
 		case fmt.Sprint(err) != fmt.Sprint(err2):
-			t.Errorf("SolveWith = %v, then %v", err, err2)
+			t.Errorf("Solve = %v, then %v", err, err2)
 		}
 	})
 }

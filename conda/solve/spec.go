@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"hpcc/conda/fetch"
-	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A Spec is a MatchSpec (CEP 29), a constraint on a package.
@@ -56,46 +56,46 @@ const maxSpec = 4096
 
 // ParseSpec parses a MatchSpec as conda does: "=" before a version means "starts with", "=="
 // means "equal", and "=" with a build means "equal" too.
-func ParseSpec(text string) (*Spec, error) {
-	s := &Spec{text: strings.Join(strings.Fields(text), " ")}
-	if err := s.parse(text); err != nil {
-		return nil, fmt.Errorf("%q is not a MatchSpec: %w", input.Text(s.text), err)
+func ParseSpec(spec string) (*Spec, error) {
+	s := &Spec{text: strings.Join(strings.Fields(spec), " ")}
+	if err := s.parse(spec); err != nil {
+		return nil, fmt.Errorf("%q is not a MatchSpec: %w", text.Short(s.text), err)
 	}
 	return s, nil
 }
 
-func (s *Spec) parse(text string) error {
-	if len(text) > maxSpec {
+func (s *Spec) parse(spec string) error {
+	if len(spec) > maxSpec {
 		return fmt.Errorf("longer than %d bytes", maxSpec)
 	}
-	text, _, _ = strings.Cut(text, "#")
-	text = strings.TrimSpace(text)
-	if strings.Contains(text, "://") && !strings.Contains(text, "::") {
+	spec, _, _ = strings.Cut(spec, "#")
+	spec = strings.TrimSpace(spec)
+	if strings.Contains(spec, "://") && !strings.Contains(spec, "::") {
 		return errors.New("URLs are not supported")
 	}
-	text, keys, err := cutKeys(text)
+	spec, keys, err := cutKeys(spec)
 	if err != nil {
 		return err
 	}
-	if i := strings.LastIndexByte(text, ':'); i >= 0 { // channel:namespace:name; namespaces are unused
-		ch := text[:i]
-		text = text[i+1:]
+	if i := strings.LastIndexByte(spec, ':'); i >= 0 { // channel:namespace:name; namespaces are unused
+		ch := spec[:i]
+		spec = spec[i+1:]
 		j := strings.LastIndexByte(ch, ':')
 		if j < 0 || strings.HasPrefix(ch[j:], "://") || ch[j+1:] != "" {
 			return errors.New("\"channel::name\" has two colons")
 		}
 		s.setChannel(strings.TrimSpace(ch[:j]))
 	}
-	end := strings.IndexAny(text, " =<>!~")
+	end := strings.IndexAny(spec, " =<>!~")
 	if end < 0 {
-		end = len(text)
+		end = len(spec)
 	}
-	if s.Name = strings.ToLower(text[:end]); !IsName(s.Name) {
-		return fmt.Errorf("%q is not a package name", input.Text(s.Name))
+	if s.Name = strings.ToLower(spec[:end]); !IsName(s.Name) {
+		return fmt.Errorf("%q is not a package name", text.Short(s.Name))
 	}
-	version, build := splitBuild(joinOperators(text[end:]))
+	version, build := splitBuild(joinOperators(spec[end:]))
 	if strings.Contains(version, " ") {
-		return fmt.Errorf("version %q has a blank", input.Text(version))
+		return fmt.Errorf("version %q has a blank", text.Short(version))
 	}
 	if err := s.set("version", version); err != nil {
 		return err
@@ -172,30 +172,30 @@ func splitBuild(rest string) (version, build string) {
 }
 
 // cutKeys cuts "[key=value,…]" off the end; values may be quoted.
-func cutKeys(text string) (rest string, keys [][2]string, err error) {
-	i := strings.IndexByte(text, '[')
+func cutKeys(spec string) (rest string, keys [][2]string, err error) {
+	i := strings.IndexByte(spec, '[')
 	if i < 0 {
-		return text, nil, nil
+		return spec, nil, nil
 	}
-	in, ok := strings.CutSuffix(strings.TrimSpace(text[i+1:]), "]")
+	in, ok := strings.CutSuffix(strings.TrimSpace(spec[i+1:]), "]")
 	if !ok {
 		return "", nil, errors.New("\"[\" is not closed")
 	}
-	rest = strings.TrimSpace(text[:i])
+	rest = strings.TrimSpace(spec[:i])
 	for in = strings.TrimSpace(in); in != ""; in = strings.TrimSpace(in) {
 		key, value, ok := strings.Cut(in, "=")
 		if !ok {
-			return "", nil, fmt.Errorf("%q is not of the form key=value", input.Text(in))
+			return "", nil, fmt.Errorf("%q is not of the form key=value", text.Short(in))
 		}
 		value = strings.TrimSpace(value)
 		if value != "" && (value[0] == '"' || value[0] == '\'') {
 			end := strings.IndexByte(value[1:], value[0])
 			if end < 0 {
-				return "", nil, fmt.Errorf("unclosed quote in the value of %s", input.Text(key))
+				return "", nil, fmt.Errorf("unclosed quote in the value of %s", text.Short(key))
 			}
 			value, in = value[1:end+1], strings.TrimSpace(value[end+2:])
 			if in != "" && in[0] != ',' {
-				return "", nil, fmt.Errorf("missing comma after the value of %s", input.Text(key))
+				return "", nil, fmt.Errorf("missing comma after the value of %s", text.Short(key))
 			}
 			in = strings.TrimPrefix(in, ",")
 		} else {
@@ -235,7 +235,7 @@ func (s *Spec) set(key, value string) (err error) {
 	case "license", "license_family", "url", "features", "optional", "target":
 		return fmt.Errorf("unsupported key %s", key)
 	default:
-		return fmt.Errorf("unknown key %q", input.Text(key))
+		return fmt.Errorf("unknown key %q", text.Short(key))
 	}
 	return err
 }
@@ -276,11 +276,11 @@ func textMatcher(p string) (func(string) bool, error) {
 
 func regexMatcher(p string) (func(string) bool, error) {
 	if !strings.HasPrefix(p, "^") || !strings.HasSuffix(p, "$") {
-		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", input.Text(p))
+		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", text.Short(p))
 	}
 	re, err := regexp.Compile("(?i)" + p)
 	if err != nil {
-		return nil, fmt.Errorf("invalid regular expression %q", input.Text(p))
+		return nil, fmt.Errorf("invalid regular expression %q", text.Short(p))
 	}
 	return re.MatchString, nil
 }
@@ -314,14 +314,14 @@ type constraint func(version) bool
 const maxNesting = 32
 
 // parseConstraint parses constraints joined by "," (and) and "|" (or); "," binds tighter.
-func parseConstraint(text string) (constraint, error) {
-	p := constraintParser{rest: strings.ReplaceAll(text, " ", "")}
+func parseConstraint(versions string) (constraint, error) {
+	p := constraintParser{rest: strings.ReplaceAll(versions, " ", "")}
 	c, err := p.or(0)
 	if err == nil && p.rest != "" {
-		err = fmt.Errorf("unexpected %q at the end", input.Text(p.rest))
+		err = fmt.Errorf("unexpected %q at the end", text.Short(p.rest))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("version %q: %w", input.Text(text), err)
+		return nil, fmt.Errorf("version %q: %w", text.Short(versions), err)
 	}
 	return c, nil
 }
@@ -384,32 +384,32 @@ func (p *constraintParser) one(depth int) (constraint, error) {
 }
 
 // compareTo parses one constraint: an operator and a version, a version, or a pattern.
-func compareTo(text string) (constraint, error) {
-	op, operand := "", text
+func compareTo(clause string) (constraint, error) {
+	op, operand := "", clause
 	for _, o := range []string{"==", "!=", "<=", ">=", "~=", "=", "<", ">"} {
-		if strings.HasPrefix(text, o) {
-			op, operand = o, text[len(o):]
+		if strings.HasPrefix(clause, o) {
+			op, operand = o, clause[len(o):]
 			break
 		}
 	}
 	switch {
 	case operand == "":
 		return nil, errors.New("missing version")
-	case op == "" && (text[0] == '^' || text[len(text)-1] == '$'):
-		m, err := regexMatcher(text)
+	case op == "" && (clause[0] == '^' || clause[len(clause)-1] == '$'):
+		m, err := regexMatcher(clause)
 		return func(v version) bool { return m(v.text) }, err
-	case op == "" && strings.Trim(text, "*") == "":
+	case op == "" && strings.Trim(clause, "*") == "":
 		return func(version) bool { return true }, nil
-	case op == "" && strings.Contains(strings.TrimRight(text, "*"), "*"):
-		m, err := globMatcher(text)
+	case op == "" && strings.Contains(strings.TrimRight(clause, "*"), "*"):
+		m, err := globMatcher(clause)
 		return func(v version) bool { return m(v.text) }, err
-	case op == "" && strings.HasSuffix(text, "*"):
+	case op == "" && strings.HasSuffix(clause, "*"):
 		op = "="
 	}
 	line := strings.TrimSuffix(strings.TrimRight(operand, "*"), ".") // of 1.2.* or 1.2*
 	starred := line != operand
 	if starred && op == "~=" {
-		return nil, fmt.Errorf("%q is invalid: remove \"*\"", input.Text(text))
+		return nil, fmt.Errorf("%q is invalid: remove \"*\"", text.Short(clause))
 	}
 	w, err := parseVersion(line)
 	if err != nil {

@@ -142,7 +142,7 @@ func TestAnswers(t *testing.T) {
 	for _, c := range cases {
 		name := c.Subdir + " " + strings.Join(c.Specs, " ")
 		p := &Problem{Subdir: c.Subdir, Pip: true, Wants: specs(t, c.Specs...), Virtual: machine()}
-		pkgs, err := p.Solve(t.Context(), main2021(t, c.Subdir))
+		pkgs, err := gatherAndSolve(t.Context(), p, main2021(t, c.Subdir))
 		if (err == nil) != (c.Conda != nil) || (err == nil) != (c.Mamba != nil) || (err == nil) != (c.Rattler != nil) {
 			t.Errorf("%s: Solve = %v; conda has %d packages", name, err, len(c.Conda))
 			continue
@@ -186,7 +186,7 @@ func TestPackageCount(t *testing.T) {
 		{"python=3.8 libxscrnsaver-cos6-x86_64 glue-core gtk-update-icon-cache-amzn2-aarch64", "py38h2c7a002_0", 165},
 	} {
 		p := &Problem{Subdir: "linux-64", Pip: true, Wants: specs(t, strings.Fields(c.specs)...), Virtual: machine()}
-		pkgs, err := p.Solve(t.Context(), main2021(t, "linux-64"))
+		pkgs, err := gatherAndSolve(t.Context(), p, main2021(t, "linux-64"))
 		testenv.Check(t, err)
 		for _, r := range pkgs {
 			if r.Name == "pillow" && r.Build != c.build {
@@ -205,4 +205,13 @@ var pillow = map[string]string{
 	"mamba linux-64 dask numba":                                       "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",
 	"rattler linux-64 dask numba":                                     "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",
 	"rattler linux-ppc64le python=3.8 pandas scikit-learn matplotlib": "[openjpeg=2.4.0] [giflib=5.2.1 libwebp=1.2.0]",
+}
+
+// gatherAndSolve fetches the records of a problem and solves it.
+func gatherAndSolve(ctx context.Context, p *Problem, fetch Fetcher) ([]*Record, error) {
+	records, err := p.Gather(ctx, fetch)
+	if err != nil {
+		return nil, err
+	}
+	return p.Solve(ctx, records)
 }

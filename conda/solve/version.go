@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hpcc/conda/input"
+	"hpcc/text"
 )
 
 // A version is a parsed version number, in conda's order (CEP 33):
@@ -51,7 +52,7 @@ func parseVersion(s string) (version, error) {
 		t = strings.ReplaceAll(t, "-", "_")
 	}
 	if t == "" || len(t) > maxVersion || strings.ContainsFunc(t, notOfVersion) {
-		return v, fmt.Errorf("%q is not a version", input.Text(s))
+		return v, fmt.Errorf("%q is not a version", text.Short(s))
 	}
 	epoch, rest, ok := strings.Cut(t, "!")
 	if !ok {
@@ -67,7 +68,7 @@ func parseVersion(s string) (version, error) {
 		}
 	}
 	if err != nil {
-		return v, fmt.Errorf("%q is not a version: %w", input.Text(s), err)
+		return v, fmt.Errorf("%q is not a version: %w", text.Short(s), err)
 	}
 	return v, nil
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 
+	"hpcc/files"
+
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
@@ -215,7 +217,7 @@ func (s Spec) Write(dir, image string, shared bool) (string, error) {
 	}
 	for _, name := range logos {
 		if b, err := readFile(s.dir, name); s.dir != "" && err == nil {
-			if err := replace(filepath.Join(own, name), b, 0o644); err != nil {
+			if err := files.Replace(filepath.Join(own, name), b, 0o644); err != nil {
 				return "", err
 			}
 		}
@@ -224,7 +226,7 @@ func (s Spec) Write(dir, image string, shared bool) (string, error) {
 	if shared {
 		mode = 0o644
 	}
-	return own, replace(filepath.Join(own, specFile), text.Bytes(), mode)
+	return own, files.Replace(filepath.Join(own, specFile), text.Bytes(), mode)
 }
 
 // checkOwn returns an error if a directory exists and is not a kernelspec of hpcc.
@@ -241,19 +243,4 @@ func checkOwn(dir string) error {
 		return &OccupiedError{dir}
 	}
 	return nil
-}
-
-// replace writes a file and renames it into place.
-func replace(name string, b []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
 }

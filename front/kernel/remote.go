@@ -11,8 +11,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
-	"hpcc/job/shellword"
 	"hpcc/job/sshd"
+	"hpcc/text"
 )
 
 // keeper is the shell script next to a kernel. $0 is the kernel's directory. It receives the
@@ -77,7 +77,7 @@ func (c *Connection) Start(client *ssh.Client, dir string) (*Remote, error) {
 		return nil, err
 	}
 	r := &Remote{client: client, dir: dir, signals: in, ended: make(chan struct{})}
-	if err := s.Start("exec sh -c " + shellword.Join([]string{keeper, dir})); err != nil {
+	if err := s.Start("exec sh -c " + text.CommandLine([]string{keeper, dir})); err != nil {
 		return nil, err
 	}
 	if _, err := in.Write(append(file, '\n')); err != nil {

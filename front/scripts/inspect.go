@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/job/shellword"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -104,12 +104,12 @@ func describe(root *os.Root, parts []string) (about description, err error) {
 func environmentOf(root *os.Root, c v1.Config) (map[string]string, error) {
 	out := map[string]string{}
 	if len(c.Env) > 0 {
-		text := "#!/bin/sh"
+		script := "#!/bin/sh"
 		for _, kv := range c.Env {
 			name, value, _ := strings.Cut(kv, "=")
-			text += "\nexport " + name + "=" + shellword.Quote(value)
+			script += "\nexport " + name + "=" + text.Quote(value)
 		}
-		out["/"+scriptsDir+"/env/10-docker2singularity.sh"] = text
+		out["/"+scriptsDir+"/env/10-docker2singularity.sh"] = script
 	}
 	entries, err := fs.ReadDir(root.FS(), scriptsDir+"/env")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,17 +135,9 @@ func runscriptOf(c v1.Config) string {
 	}
 	script := "#!/bin/sh\n"
 	if len(c.Cmd) > 0 {
-		script += "[ $# -gt 0 ] || set -- " + shellword.Join(c.Cmd) + "\n"
+		script += "[ $# -gt 0 ] || set -- " + text.CommandLine(c.Cmd) + "\n"
 	}
-	return script + strings.Join(append([]string{"exec"}, append(quoted(c.Entrypoint), `"$@"`)...), " ")
-}
-
-// quoted returns arguments in shell syntax.
-func quoted(argv []string) (out []string) {
-	for _, a := range argv {
-		out = append(out, shellword.Quote(a))
-	}
-	return out
+	return script + "exec " + strings.TrimLeft(text.CommandLine(c.Entrypoint)+` "$@"`, " ")
 }
 
 // sortedNames returns the keys of a map, sorted.

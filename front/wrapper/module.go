@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"hpcc/files"
 )
 
 // writeModules writes the module files, in the languages of Environment Modules and of Lmod. Lmod
@@ -18,12 +20,12 @@ func writeModules(o Options) error {
 	about, bin := "Programs of the container image "+o.Image, filepath.Join(o.Dir, "bin")
 	tcl := fmt.Sprintf("#%%Module1.0\n%s\nmodule-whatis %s\nproc ModulesHelp { } { puts stderr %[2]s }\nconflict %s\nprepend-path PATH %s\n",
 		mark, tclQuote(about), tclQuote(name), tclQuote(bin))
-	if err := replace(file, tcl, 0o666); err != nil {
+	if err := files.Replace(file, []byte(tcl), 0o666); err != nil {
 		return err
 	}
 	lua := fmt.Sprintf("-- %s\nwhatis(%s)\nhelp(%[2]s)\nconflict(%s)\nprepend_path(\"PATH\", %s)\n",
 		mark[2:], luaQuote(about), luaQuote(name), luaQuote(bin))
-	return replace(file+".lua", lua, 0o666)
+	return files.Replace(file+".lua", []byte(lua), 0o666)
 }
 
 // tclQuote quotes a string for Tcl: a backslash before each character with a meaning.

@@ -17,11 +17,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"hpcc/files"
 	"hpcc/runtime/runconf"
+	"hpcc/text"
 )
 
 // Options describe the wrappers. Paths are absolute.
@@ -64,7 +65,7 @@ func Write(programs []Program, o Options) error {
 		if err != nil {
 			return err
 		}
-		if err := replace(file, text, 0o777); err != nil {
+		if err := files.Replace(file, []byte(text), 0o777); err != nil {
 			return fmt.Errorf("writing the wrapper of %s: %w", p.Name, err)
 		}
 	}
@@ -112,48 +113,17 @@ func (p Program) text(o Options) (string, error) {
 	if len(first) <= maxInterpreter && !strings.ContainsAny(o.Hpcc, " \t\n") {
 		fmt.Fprintf(&b, "#!%s\n", first)
 	} else {
-		fmt.Fprintf(&b, "#!/bin/sh\n%s%s %s \"$0\" \"$@\"\n", runconf.NoArguments, quote(o.Hpcc), runconf.WrappedCommand)
+		fmt.Fprintf(&b, "#!/bin/sh\n%s%s %s \"$0\" \"$@\"\n", runconf.NoArguments, text.Quote(o.Hpcc), runconf.WrappedCommand)
 	}
 	fmt.Fprintf(&b, "%s Run it again to change this file.\n", mark)
 	args := slices.Concat(o.Run, []string{"--"}, p.argv)
-	lines := []string{quote(filepath.Join(o.Dir, ".inside", p.Name)) + " " + quote(p.argv0)}
+	lines := []string{text.Quote(filepath.Join(o.Dir, ".inside", p.Name)) + " " + text.Quote(p.argv0)}
 	for _, w := range args {
 		if strings.Contains(w, "\n") {
 			return "", fmt.Errorf("writing the wrapper of %s: a wrapper cannot hold the line break in %q", p.Name, w)
 		}
-		lines = append(lines, quote(w))
+		lines = append(lines, text.Quote(w))
 	}
 	b.WriteString(strings.Join(lines, "\n") + "\n")
 	return b.String(), nil
-}
-
-var plain = regexp.MustCompile(`^[A-Za-z0-9_/@%+=:,.-]+$`)
-
-// quote quotes a word for a wrapper and for the shell.
-func quote(word string) string {
-	if plain.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// replace writes a file of the given mode, less the umask, and renames it into place.
-func replace(file, text string, mode fs.FileMode) error {
-	name := fmt.Sprintf("%s/.%s.%d", filepath.Dir(file), filepath.Base(file), os.Getpid())
-	_ = os.Remove(name)
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err2 := f.Close(); err == nil {
-		err = err2
-	}
-	if err == nil {
-		err = os.Rename(name, file)
-	}
-	if err != nil {
-		os.Remove(name)
-	}
-	return err
 }

@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
-	"hpcc/job/queue"
 )
 
 // System is Argo Workflows 3.5 or later, through its server or kubectl.
@@ -247,7 +247,7 @@ func (System) Cancel(ctx context.Context, id string) error {
 }
 
 // QueryKept is Query: a workflow has the states of all its steps; see [batch.Keeper].
-func (a System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[string]queue.State, error) {
+func (a System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[string]batch.State, error) {
 	var ids []string
 	for _, s := range list {
 		ids = append(ids, s.Natives...)
@@ -264,7 +264,7 @@ func (a System) Watch(ctx context.Context, s *batch.Submitted) <-chan struct{} {
 }
 
 // Query requests each workflow separately, because a list of all workflows could be far larger.
-func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
+func (System) Query(ctx context.Context, ids []string) (map[string]batch.State, error) {
 	api, err := open(ctx)
 	if err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, 
 	}
 	why := api.why(ctx, ids)
 	defer why.Close()
-	known := map[string]queue.State{}
+	known := map[string]batch.State{}
 	for i, wf := range found {
 		if wf != nil {
 			known[ids[i]] = wf.QueueState(ctx, why)

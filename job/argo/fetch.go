@@ -16,13 +16,14 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/web"
+
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
-	"hpcc/job/message"
 	"hpcc/job/results"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // A stepArtifact is an output of a step that has ended.
@@ -92,9 +93,9 @@ func (a System) Fetch(ctx context.Context, f *batch.Fetch, each func(name string
 	case len(want) == 0 && (path.IsAbs(f.Path) || len(all) == 0):
 		return a.System.Fetch(ctx, f, each)
 	case len(want) == 0:
-		return fmt.Errorf("workflow %s has no artifact %q; it has %s", native, message.Short(f.Path), strings.Join(labels, ", "))
+		return fmt.Errorf("workflow %s has no artifact %q; it has %s", native, text.Short(f.Path), strings.Join(labels, ", "))
 	case len(want) > 1 && f.Path != "":
-		return fmt.Errorf("workflow %s has several artifacts %q; name one of %s", native, message.Short(f.Path), strings.Join(labels, ", "))
+		return fmt.Errorf("workflow %s has several artifacts %q; name one of %s", native, text.Short(f.Path), strings.Join(labels, ", "))
 	}
 	for _, x := range want {
 		name := x.label()
@@ -132,7 +133,7 @@ func (a System) fetchArtifact(ctx context.Context, f *batch.Fetch, wf *Workflow,
 // artifact opens the object of an artifact. size is -1 if the server does not send it.
 func (s *Server) artifact(ctx context.Context, workflow string, x *stepArtifact) (body io.ReadCloser, size int64, err error) {
 	u := s.base.JoinPath("artifacts", kube.Namespace(ctx), workflow, x.node.ID, x.name)
-	req, err := http.NewRequestWithContext(wait.Forever(ctx), http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(web.Forever(ctx), http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -230,7 +231,7 @@ func (a System) collect(ctx context.Context, f *batch.Fetch, wf *Workflow, x *st
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.LongTimeout)
 		defer cancel()
 		if _, err := k.kubectl(ctx, nil, "delete", workflowResource, name, "--ignore-not-found", "--wait=false"); err != nil {
 			f.Report(fmt.Sprintf("warning: the workflow %s remains until its time limit: %v", name, err))

@@ -26,7 +26,7 @@ func (argoKubectl) kubectl(ctx context.Context, in []byte, args ...string) ([]by
 	if _, err := exec.LookPath(w[0]); err != nil {
 		return nil, fmt.Errorf("no Argo server is given (--server URL or $%s), and %s is not on PATH", ServerVariable, w[0])
 	}
-	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	ctx, cancel := context.WithTimeout(ctx, invoke.LongTimeout)
 	defer cancel()
 	cmd := invoke.Command(ctx, "/", w[0], w[1:]...)
 	cmd.Stdin = bytes.NewReader(in)
@@ -130,7 +130,7 @@ func (k argoKubectl) retry(ctx context.Context, name string) error {
 	if c := invoke.Getenv(ctx, kube.ContextVariable); c != "" {
 		w = append(w, "--context="+c)
 	}
-	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	ctx, cancel := context.WithTimeout(ctx, invoke.LongTimeout)
 	defer cancel()
 	if out, err := invoke.Call(ctx, "/", "argo", w...); err != nil {
 		return fmt.Errorf("argo retry: %w", invoke.Error(out, err))

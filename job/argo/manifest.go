@@ -12,7 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/kube"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // The types below are the part of the API of Argo Workflows 3.5 and later that hpcc writes, with
@@ -318,7 +318,7 @@ func check(j *job.Job) error {
 	}
 	for _, s := range texts {
 		if v := argoValue().FindString(s); v != "" {
-			return fmt.Errorf("%q: Argo would replace it with a value; separate the braces, as in { {", message.Short(v))
+			return fmt.Errorf("%q: Argo would replace it with a value; separate the braces, as in { {", text.Short(v))
 		}
 	}
 	switch {

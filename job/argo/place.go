@@ -7,7 +7,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/kube"
-	"hpcc/job/queue"
 )
 
 // openLogs opens the source of a workflow's logs: the server if one is named, else the pods.
@@ -25,11 +24,11 @@ func openLogs(ctx context.Context, workflow string) (kube.LogSource, error) {
 
 // assignTasks assigns the attempts of a workflow to tasks, by the template of the step and the
 // index in its array. In a user's own workflow each step name gets a number, which it keeps.
-func assignTasks(s *batch.Submitted, list []queue.Attempt) ([]queue.Attempt, error) {
+func assignTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) {
 	if s.Job.Workflow != nil {
 		return numberSteps(s.Home, list)
 	}
-	var out []queue.Attempt
+	var out []batch.Attempt
 	for _, a := range list {
 		first, step := s.Job.Place(a.Template)
 		if step == nil { // a step that never started has no pod; the step name begins with its task
@@ -55,7 +54,7 @@ func assignTasks(s *batch.Submitted, list []queue.Attempt) ([]queue.Attempt, err
 
 // numberSteps sets the index of each attempt to the number of its step, from 0. A step that has a
 // record in home keeps its number.
-func numberSteps(home string, list []queue.Attempt) ([]queue.Attempt, error) {
+func numberSteps(home string, list []batch.Attempt) ([]batch.Attempt, error) {
 	tasks, err := job.Tasks(home)
 	if err != nil {
 		return nil, err

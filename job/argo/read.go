@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/job/kube"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // Limits for users' manifests. A server rejects an object of more than 1.5 MiB; references
@@ -199,7 +199,7 @@ func (r *manifestReader) merge(out []pair, at map[string]*yaml.Node, n *yaml.Nod
 }
 
 func joinPath(path, name string) string {
-	if name = message.Short(name); path == "" {
+	if name = text.Short(name); path == "" {
 		return name
 	}
 	if strings.ContainsAny(name, "./ ") {
@@ -220,14 +220,14 @@ func scalarOf(n *yaml.Node) (any, error) {
 	case "!!int", "!!float":
 		var v any
 		if err := n.Decode(&v); err != nil {
-			return nil, fmt.Errorf("%q is not a number", message.Short(n.Value))
+			return nil, fmt.Errorf("%q is not a number", text.Short(n.Value))
 		}
 		if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
 			return nil, fmt.Errorf("JSON cannot represent the number %s", n.Value)
 		}
 		return v, nil
 	default:
-		return nil, fmt.Errorf("servers do not support the tag %s", message.Short(tag))
+		return nil, fmt.Errorf("servers do not support the tag %s", text.Short(tag))
 	}
 }
 

@@ -19,11 +19,13 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+	"hpcc/web"
+
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
-	"hpcc/job/message"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // The variables that locate an Argo server: those of the argo command, and two for files. They are
@@ -95,7 +97,7 @@ func openServer(ctx context.Context) (*Server, error) {
 		}
 	}
 	s.http = &http.Client{
-		Transport: wait.Transport{Base: &http.Transport{
+		Transport: web.Transport{Base: &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 			TLSClientConfig:     tlsConfig,
@@ -121,13 +123,13 @@ func serverURL(where string, secure bool) (*url.URL, error) {
 	u, err := url.Parse(where)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("address of the Argo server: %q is not a URL", message.Short(where))
+		return nil, fmt.Errorf("address of the Argo server: %q is not a URL", text.Short(where))
 	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
-		return nil, fmt.Errorf("address of the Argo server: %q is not an http or https URL", message.Short(u.Redacted()))
+		return nil, fmt.Errorf("address of the Argo server: %q is not an http or https URL", text.Short(u.Redacted()))
 	case u.User != nil:
 		return nil, fmt.Errorf("address of the Argo server: %s contains a user name or a password, which would be stored with the job; pass a token with $%s or --token-file", u.Redacted(), argoToken)
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("address of the Argo server: %q has text after the path; use https://HOST[:PORT][/PATH]", message.Short(where))
+		return nil, fmt.Errorf("address of the Argo server: %q has text after the path; use https://HOST[:PORT][/PATH]", text.Short(where))
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil
@@ -143,7 +145,7 @@ func login(ctx context.Context) (string, error) {
 	token, from := os.Getenv(argoToken), "$"+argoToken
 	if file := invoke.Getenv(ctx, TokenFileVariable); file != "" {
 		from = file
-		f, err := wait.Open(file)
+		f, err := files.Open(file)
 		if err != nil {
 			return "", fmt.Errorf("reading the token for the Argo server: %w", err)
 		}
@@ -172,7 +174,7 @@ func login(ctx context.Context) (string, error) {
 
 // certificates returns the certificates that this machine trusts, and those of a file.
 func certificates(file string) (*x509.CertPool, error) {
-	pem, err := wait.ReadFile(file, maxCertificates)
+	pem, err := files.ReadFile(file, maxCertificates)
 	if err != nil {
 		return nil, fmt.Errorf("reading certificates: %w", err)
 	}
@@ -189,7 +191,7 @@ func certificates(file string) (*x509.CertPool, error) {
 // call sends a request and decodes the answer into out, unless that is nil. The elements of path are
 // not escaped. A refusal is a [serverError].
 func (s *Server) call(ctx context.Context, method string, path []string, query url.Values, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	ctx, cancel := context.WithTimeout(ctx, invoke.LongTimeout)
 	defer cancel()
 	resp, err := s.send(ctx, method, path, query, in)
 	if err != nil {
@@ -252,7 +254,7 @@ func (s *Server) refusal(resp *http.Response, body []byte) error {
 		}
 		reply.Message = resp.Status
 	}
-	text := strings.Join(strings.Fields(reply.Message), " ")
+	text := text.OneLine(reply.Message)
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
 		text = fmt.Sprintf("the Argo server %s rejects the token (%s); get another from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, text, argoToken)
@@ -275,11 +277,11 @@ func (s *Server) foreign(resp *http.Response, body []byte) error {
 		if u, err := url.Parse(to); err == nil {
 			to = cmp.Or(u.Host, s.base.Host) + u.Path // a query may hold secrets
 		}
-		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s redirects to %s, where hpcc does not send the token; this may be a login page or a wrong address", s.base, message.Short(to))}
+		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s redirects to %s, where hpcc does not send the token; this may be a login page or a wrong address", s.base, text.Short(to))}
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
 		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s uses TLS; use https://%s", s.base, s.base.Host)}
 	}
-	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, message.Short(what))}
+	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, text.Short(what))}
 }
 
 // unreached adds advice to the error of a request that got no answer. It returns a [batch.NoAnswer],
@@ -298,7 +300,7 @@ func (s *Server) unreached(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return &batch.NoAnswer{Err: fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.Patience)}
+		return &batch.NoAnswer{Err: fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.LongTimeout)}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		advice = "; no server listens on that port; \"kubectl -n argo port-forward service/argo-server 2746\" provides one at https://localhost:2746"
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
@@ -350,9 +352,9 @@ const (
 // events returns the events of the namespace with these fields, or nil if the server may not read them. The
 // stream ends after a second, with an error.
 func (s *Server) events(ctx context.Context, selector string) (list []json.RawMessage) {
-	patience := wait.Limits(ctx)
-	patience.Attempts = 1 // a stream without events ends with the status 429
-	ctx, cancel := context.WithTimeout(wait.Forever(wait.With(ctx, patience)), eventsTime)
+	limits := web.LimitsOf(ctx)
+	limits.Attempts = 1 // a stream without events ends with the status 429
+	ctx, cancel := context.WithTimeout(web.Forever(web.With(ctx, limits)), eventsTime)
 	defer cancel()
 	q := url.Values{"listOptions.fieldSelector": {selector}, "listOptions.timeoutSeconds": {"1"}}
 	resp, err := s.send(ctx, http.MethodGet, []string{"stream", "events", kube.Namespace(ctx)}, q, nil)
@@ -390,7 +392,7 @@ func (s *Server) Log(ctx context.Context, name, pod string, follow bool, out io.
 	q := url.Values{"logOptions.container": {kube.MainContainer}, "podName": {pod}}
 	if follow {
 		q.Set("logOptions.follow", "true")
-		ctx = wait.Forever(ctx)
+		ctx = web.Forever(ctx)
 	}
 	resp, err := s.send(ctx, http.MethodGet, []string{"workflows", kube.Namespace(ctx), name, "log"}, q, nil)
 	if err != nil {

@@ -18,10 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
-	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
 
@@ -107,7 +108,7 @@ func TestArgoServerAnswers(t *testing.T) {
 			defer here.Close()
 			s, err := argoAt(t, map[string]string{ServerVariable: here.URL})
 			testenv.Check(t, err)
-			_, err = s.get(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), "a")
+			_, err = s.get(web.With(t.Context(), web.Limits{Backoff: time.Millisecond}), "a")
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "secret=1") {
 				t.Errorf("get: %v; want %q", err, tt.want)
 			}

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/kube"
-	"hpcc/job/message"
-	"hpcc/job/queue"
+	"hpcc/text"
 )
 
 // A Workflow is Argo's state of a submitted workflow.
@@ -117,8 +117,8 @@ func (w *Workflow) pod(n *workflowNode) string {
 
 // QueueState returns the queue state of a workflow's steps, with the reasons that why finds. Steps that
 // never started because another failed get a record too, because they have no pod.
-func (w *Workflow) QueueState(ctx context.Context, why *kube.StepReader) queue.State {
-	s := queue.State{Alive: !phaseEnded(w.Status.Phase)}
+func (w *Workflow) QueueState(ctx context.Context, why *kube.StepReader) batch.State {
+	s := batch.State{Alive: !phaseEnded(w.Status.Phase)}
 	retries := map[string]string{} // phase of the retry node, by step
 	for _, n := range w.Status.Nodes {
 		if n.Type == "Retry" {
@@ -131,10 +131,10 @@ func (w *Workflow) QueueState(ctx context.Context, why *kube.StepReader) queue.S
 	for _, n := range pods {
 		newest[w.step(&n)] = n.ID
 	}
-	var waiting, running []queue.Attempt
+	var waiting, running []batch.Attempt
 	for _, n := range pods {
 		t, begun := w.task(&n)
-		a := queue.Attempt{Task: *t, Template: n.template(), Message: n.Message}
+		a := batch.Attempt{Task: *t, Template: n.template(), Message: n.Message}
 		if !begun {
 			waiting = append(waiting, a)
 			continue
@@ -155,12 +155,12 @@ func (w *Workflow) QueueState(ctx context.Context, why *kube.StepReader) queue.S
 	for _, n := range w.Status.Nodes {
 		if n.Phase == "Omitted" {
 			t := job.Task{Step: w.step(&n), Start: n.StartedAt, End: n.FinishedAt, Exit: kube.ExitLost, Problem: "did not begin, since what it waits for did not go as it wants"}
-			s.Tasks = append(s.Tasks, queue.Attempt{Task: t, Last: true, Template: n.template(), All: true})
+			s.Tasks = append(s.Tasks, batch.Attempt{Task: t, Last: true, Template: n.template(), All: true})
 		}
 	}
 	if !s.Alive && w.Status.Phase != "Succeeded" && !failed {
-		t := job.Task{Step: w.Metadata.Name, Start: w.Status.StartedAt, End: w.Status.FinishedAt, Exit: kube.ExitLost, Problem: cmp.Or(oneSpace(w.Status.Message), w.Status.Phase)}
-		s.Tasks = append(s.Tasks, queue.Attempt{Task: t, Last: true})
+		t := job.Task{Step: w.Metadata.Name, Start: w.Status.StartedAt, End: w.Status.FinishedAt, Exit: kube.ExitLost, Problem: cmp.Or(text.OneLine(w.Status.Message), w.Status.Phase)}
+		s.Tasks = append(s.Tasks, batch.Attempt{Task: t, Last: true})
 	}
 	return s
 }
@@ -175,7 +175,7 @@ func (w *Workflow) held() string {
 	case len(w.Status.Nodes) > 0:
 		return ""
 	case w.Status.Message != "":
-		return message.OneLine(w.Status.Message)
+		return text.OneLine(w.Status.Message)
 	case w.Status.Phase == "" && !w.Metadata.CreationTimestamp.IsZero() && age > controllerTime:
 		return fmt.Sprintf("Argo's controller has not noticed the workflow for %v; ask the cluster's administrators whether it runs and serves this namespace", age.Round(controllerTime))
 	}
@@ -230,7 +230,7 @@ func (w *Workflow) task(n *workflowNode) (*job.Task, bool) {
 const artifactsDir = "/var/run/argo/outputs/artifacts"
 
 // problemOf returns why a step's pod ended in a phase, or "" if its program ended by itself.
-func problemOf(ctx context.Context, why *kube.StepReader, a *queue.Attempt, phase string) string {
+func problemOf(ctx context.Context, why *kube.StepReader, a *batch.Attempt, phase string) string {
 	message := why.Problem(ctx, a)
 	switch {
 	case strings.Contains(message, artifactsDir) && strings.Contains(message, "no such file"):
@@ -242,5 +242,3 @@ func problemOf(ctx context.Context, why *kube.StepReader, a *queue.Attempt, phas
 	}
 	return cmp.Or(message, phase)
 }
-
-func oneSpace(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/store/wait"
+	"hpcc/web"
+
 	"hpcc/testdata/testenv"
 )
 
@@ -24,7 +25,7 @@ func TestArgoBusy(t *testing.T) {
 	defer here.Close()
 	s, err := argoAt(t, map[string]string{ServerVariable: here.URL})
 	testenv.Check(t, err)
-	ctx := wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
+	ctx := web.With(t.Context(), web.Limits{Backoff: time.Millisecond})
 	if _, err := s.get(ctx, "a"); err != nil || asked["GET"] != 2 {
 		t.Errorf("get: %v after %d requests", err, asked["GET"])
 	}

@@ -13,7 +13,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/kube"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A File is a user's workflow, or the name of a template on the server, with its parameters.
@@ -38,8 +38,8 @@ type workflowParameter struct {
 
 // Read reads a file with a Workflow, or with a WorkflowTemplate or CronWorkflow whose workflow is to
 // run once. It removes fields that only a server may set, with a note, and keeps all others.
-func Read(file string, text []byte) (*File, error) {
-	list, err := readManifests(file, text)
+func Read(file string, content []byte) (*File, error) {
+	list, err := readManifests(file, content)
 	if err != nil {
 		return nil, err
 	}
@@ -60,14 +60,14 @@ func Read(file string, text []byte) (*File, error) {
 		}
 	}
 	if chosen == nil {
-		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s of apiVersion %s", file, message.Short(list[0].Kind), message.Short(list[0].APIVersion))
+		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s of apiVersion %s", file, text.Short(list[0].Kind), text.Short(list[0].APIVersion))
 	}
 	if err := chosen.check(file); err != nil {
 		return nil, err
 	}
 	for i := range list {
 		if &list[i] != chosen {
-			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s is not created; use \"kubectl apply\"", message.Short(list[i].Kind), message.Short(list[i].Name), file))
+			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s is not created; use \"kubectl apply\"", text.Short(list[i].Kind), text.Short(list[i].Name), file))
 		}
 	}
 	w.take(chosen)
@@ -187,10 +187,10 @@ func (w *File) Parameters(given map[string]string) error {
 			if len(known) > 0 {
 				hint = "it has " + strings.Join(known, ", ")
 			}
-			if near := message.Nearest(message.Short(name), known); near != "" {
+			if near := text.Nearest(text.Short(name), known); near != "" {
 				hint = fmt.Sprintf("did you mean %s? %s", near, strings.ToUpper(hint[:1])+hint[1:])
 			}
-			return fmt.Errorf("%s does not have parameter %q; %s", w.what(), message.Short(name), hint)
+			return fmt.Errorf("%s does not have parameter %q; %s", w.what(), text.Short(name), hint)
 		}
 		if err := w.parameters[i].set(value); err != nil {
 			return fmt.Errorf("parameter %s of %s: %w", name, w.what(), err)
@@ -222,17 +222,17 @@ func (w *File) what() string {
 // set sets a parameter. If the file has a number or a boolean without quotes, other text is an error.
 func (p *workflowParameter) set(value string) error {
 	if len(p.enum) > 0 && !slices.Contains(p.enum, value) {
-		return fmt.Errorf("%q is not one of %s", message.Short(value), strings.Join(p.enum, ", "))
+		return fmt.Errorf("%q is not one of %s", text.Short(value), strings.Join(p.enum, ", "))
 	}
 	var err error
 	switch p.value.(type) {
 	case int, int64, uint64, float64:
 		if _, err = strconv.ParseFloat(value, 64); err != nil {
-			err = fmt.Errorf("%q is not a number like the file's %v; to allow any text, quote the value in the file", message.Short(value), p.value)
+			err = fmt.Errorf("%q is not a number like the file's %v; to allow any text, quote the value in the file", text.Short(value), p.value)
 		}
 	case bool:
 		if value != "true" && value != "false" {
-			err = fmt.Errorf("%q is neither true nor false", message.Short(value))
+			err = fmt.Errorf("%q is neither true nor false", text.Short(value))
 		}
 	}
 	if err == nil && p.at != nil {
@@ -249,7 +249,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 		var all map[string]json.RawMessage
 		d := json.NewDecoder(strings.NewReader(object))
 		if err := d.Decode(&all); err != nil || d.More() {
-			return nil, fmt.Errorf("%q is not a JSON object such as {\"batch_size\": 2}", message.Short(object))
+			return nil, fmt.Errorf("%q is not a JSON object such as {\"batch_size\": 2}", text.Short(object))
 		}
 		for name, raw := range all {
 			var s string
@@ -257,7 +257,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 				s = string(bytes.TrimSpace(raw))
 			}
 			if bytes.Equal(raw, []byte("null")) {
-				return nil, fmt.Errorf("parameter %s is null; give a value", message.Short(name))
+				return nil, fmt.Errorf("parameter %s is null; give a value", text.Short(name))
 			}
 			out[name] = s
 		}
@@ -265,7 +265,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 	for _, p := range list {
 		name, value, ok := strings.Cut(p, "=")
 		if _, twice := out[name]; !ok || name == "" || twice {
-			return nil, fmt.Errorf("%q is not of the form NAME=VALUE, or its name appears twice", message.Short(p))
+			return nil, fmt.Errorf("%q is not of the form NAME=VALUE, or its name appears twice", text.Short(p))
 		}
 		out[name] = value
 	}

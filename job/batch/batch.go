@@ -17,7 +17,6 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/dialect"
 	"hpcc/job/node"
-	"hpcc/job/queue"
 	"hpcc/job/tunnel"
 )
 
@@ -42,7 +41,7 @@ type System interface {
 
 	// Query returns the queue state of jobs, by native ID, with one request. Jobs that
 	// the batch system no longer knows are missing from the result.
-	Query(ctx context.Context, ids []string) (map[string]queue.State, error)
+	Query(ctx context.Context, ids []string) (map[string]State, error)
 
 	// Cancel ends all tasks of a job, running or queued.
 	Cancel(ctx context.Context, id string) error
@@ -125,19 +124,19 @@ type Keeper interface {
 	// QueryKept is Query for jobs with their records. It may write records itself, and requests only
 	// what these do not answer. At the deadline of its context it returns what it knows, and the
 	// next call goes on.
-	QueryKept(ctx context.Context, list []*Submitted) (map[string]queue.State, error)
+	QueryKept(ctx context.Context, list []*Submitted) (map[string]State, error)
 
 	// Watch returns a channel that gets a value when QueryKept may have something new about s.Only, or
 	// about the job for nil. It closes when ctx has ended, and when the cluster cannot be watched. It is
 	// nil if it never can.
 	Watch(ctx context.Context, s *Submitted) <-chan struct{}
 
-	// Learn stores the records of tasks that QueryKept returned. It does not change a complete record.
-	Learn(s *Submitted, known map[string]queue.State) error
+	// Record stores the records of tasks that QueryKept returned. It does not change a complete record.
+	Record(s *Submitted, known map[string]State) error
 
-	// Hear adds the measurements of the programs to the tasks of known. later reports
+	// AddMeasurements adds the measurements of the programs to the tasks of known. later reports
 	// whether another call may find more.
-	Hear(ctx context.Context, s *Submitted, known map[string]queue.State) (later bool, err error)
+	AddMeasurements(ctx context.Context, s *Submitted, known map[string]State) (later bool, err error)
 
 	// Collect saves the output of tasks that have ended. Without all, it saves the output of some
 	// tasks, and other calls that of the others; with all, also that of tasks that run.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // A Fit says where and when a job would start.
@@ -193,7 +193,7 @@ func (x *Need) OverLimit(c *Snapshot, queue string) (why string) {
 		case longest > 0 && limit > longest:
 			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %s", q, quantity.FormatTime(longest), quantity.FormatTime(limit))
 		case most > 0 && x.nodes && x.Units > most:
-			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %d", q, message.Count(most, "node"), x.Units)
+			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %d", q, text.Count(most, "node", "nodes"), x.Units)
 		default:
 			return ""
 		}

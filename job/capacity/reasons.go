@@ -5,28 +5,20 @@ import (
 	"slices"
 	"time"
 
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // unit describes one unit of the need.
 func (x *Need) unit() string {
-	s := message.Count(x.CPUs, "CPU")
+	s := text.Count(x.CPUs, "CPU", "CPUs")
 	if x.Memory > 0 {
 		s += ", " + quantity.FormatMemory(x.Memory) + " of memory"
 	}
 	if x.GPUs > 0 {
-		s += ", " + message.Count(x.GPUs, "GPU")
+		s += ", " + text.Count(x.GPUs, "GPU", "GPUs")
 	}
 	return s
-}
-
-// process formats a number of processes.
-func process(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
 }
 
 // never returns why even the empty nodes could not meet the need, or "". all is the number of nodes, including
@@ -41,18 +33,18 @@ func (x *Need) never(nodes []*Node, all int) string {
 		case x.kind != "" && len(nodes) == 0:
 			return fmt.Sprintf("no node has GPUs of kind %s", x.kind)
 		case all > len(nodes):
-			return fmt.Sprintf("the job needs %s, and %d of %d match", message.Count(want, "node"), len(nodes), all)
+			return fmt.Sprintf("the job needs %s, and %d of %d match", text.Count(want, "node", "nodes"), len(nodes), all)
 		}
-		return fmt.Sprintf("the job needs %s, and the cluster has %d", message.Count(want, "node"), all)
+		return fmt.Sprintf("the job needs %s, and the cluster has %d", text.Count(want, "node", "nodes"), all)
 	}
 	for _, what := range []struct {
 		asked int64
 		of    func(n *Node) int64
 		text  func(v int64) string
 	}{
-		{int64(x.CPUs), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return message.Count(int(v), "CPU") }},
+		{int64(x.CPUs), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return text.Count(int(v), "CPU", "CPUs") }},
 		{x.Memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return quantity.FormatMemory(v) + " of memory" }},
-		{int64(x.GPUs), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return message.Count(int(v), "GPU") }},
+		{int64(x.GPUs), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return text.Count(int(v), "GPU", "GPUs") }},
 	} {
 		have := 0
 		largest := nodes[0]
@@ -71,7 +63,7 @@ func (x *Need) never(nodes []*Node, all int) string {
 		case have == 0:
 			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.text(what.asked), largest.Name, what.text(what.of(largest)))
 		default:
-			return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(want, "node"), what.text(what.asked), have)
+			return fmt.Sprintf("the job needs %s with %s, and only %d have that", text.Count(want, "node", "nodes"), what.text(what.asked), have)
 		}
 	}
 	fitting := 0
@@ -84,9 +76,9 @@ func (x *Need) never(nodes []*Node, all int) string {
 	case fitting == 0:
 		return "no node has all of this together: " + x.unit()
 	case x.nodes:
-		return fmt.Sprintf("the job needs %s with %s, and only %d have that", message.Count(x.Units, "node"), x.unit(), fitting)
+		return fmt.Sprintf("the job needs %s with %s, and only %d have that", text.Count(x.Units, "node", "nodes"), x.unit(), fitting)
 	}
-	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", process(x.Units), x.unit(), fitting)
+	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", text.Count(x.Units, "process", "processes"), x.unit(), fitting)
 }
 
 // lacks returns why the need cannot be met now.
@@ -98,9 +90,9 @@ func (x *Need) lacks(nodes []*Node, now time.Time) string {
 	for _, n := range nodes {
 		have += x.unitsOn(n, n.free(now, x.Limit))
 	}
-	what := process(x.Units)
+	what := text.Count(x.Units, "process", "processes")
 	if x.nodes {
-		what = message.Count(x.Units, "node")
+		what = text.Count(x.Units, "node", "nodes")
 	}
 	return fmt.Sprintf("now there is room for %d of %s with %s", have, what, x.unit())
 }

@@ -234,12 +234,12 @@ func (d *Dialect) directives(lines []string) []directive {
 
 // NodeMemory converts memory per processor to memory per node.
 func NodeMemory(j *job.Job, rows field.Rows) {
-	SumMemory(j, rows, j.ProcessesPerNode(), "on each node")
+	sumMemory(j, rows, j.ProcessesPerNode(), "on each node")
 }
 
-// SumMemory converts memory per processor to the memory of a number of processes. where
+// sumMemory converts memory per processor to the memory of a number of processes. where
 // names these processes in the row, for example "on each node".
-func SumMemory(j *job.Job, rows field.Rows, processes int, where string) {
+func sumMemory(j *job.Job, rows field.Rows, processes int, where string) {
 	if j.MemoryPerCPU == 0 {
 		return
 	}

@@ -11,8 +11,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/field"
-	"hpcc/job/message"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A Reader fills in a job from the options of a script or a submit command.
@@ -110,7 +109,7 @@ func (r *Reader) Native(text string) error {
 
 // directive parses the options of one line. It refuses arguments that are not options.
 func (r *Reader) directive(d directive) {
-	args, err := shellword.Split(d.text, false)
+	args, err := text.Words(d.text, false)
 	text := r.Prefix + " " + strings.TrimSpace(d.text)
 	switch {
 	case d.late > 0:
@@ -134,7 +133,7 @@ func (r *Reader) directive(d directive) {
 
 // Read parses options from the start of args and returns the rest, which begins at the first
 // argument that is not an option. line is 0 for a submit command.
-func (r *Reader) Read(line int, text string, args []shellword.Word) []shellword.Word {
+func (r *Reader) Read(line int, text string, args []text.Word) []text.Word {
 	for len(args) > 0 {
 		w := args[0]
 		if !strings.HasPrefix(w.Text, "-") || w.Text == "-" || w.Text == "--" {
@@ -167,7 +166,7 @@ func (r *Reader) Read(line int, text string, args []shellword.Word) []shellword.
 }
 
 // option applies one option. An error of its Setter refuses the row.
-func (r *Reader) option(o *option, value string, args []shellword.Word) {
+func (r *Reader) option(o *option, value string, args []text.Word) {
 	before := *r.Job
 	var err error
 	switch {
@@ -181,12 +180,12 @@ func (r *Reader) option(o *option, value string, args []shellword.Word) {
 		err = o.set(r, value)
 	}
 	switch {
-	case r.Row.Line == 0 && slices.ContainsFunc(args, func(w shellword.Word) bool { return w.Live }):
+	case r.Row.Line == 0 && slices.ContainsFunc(args, func(w text.Word) bool { return w.Live }):
 		err = errors.New("the shell would have inserted a value that hpcc does not know: write the value itself")
 	case r.Row.Line > 0 && expansion().MatchString(value) && (err != nil || !r.Row.Has(literal...)):
 		err = fmt.Errorf("%s does not expand variables in directives: write the value itself", r.Title)
 	case r.Row.Line > 0 && err != nil && placeholder().MatchString(value):
-		err = fmt.Errorf("%s is a placeholder: write the value itself", message.Short(placeholder().FindString(value)))
+		err = fmt.Errorf("%s is a placeholder: write the value itself", text.Short(placeholder().FindString(value)))
 	}
 	if err != nil {
 		*r.Job = before
@@ -274,7 +273,7 @@ var (
 // Output parses the name of an output file. f is [field.Output] or [field.Error].
 func (r *Reader) Output(v string, f field.Field, p Pattern) error {
 	if strings.ContainsAny(v, "\n\r\x00\"{}") {
-		return fmt.Errorf("file %q: contains characters that directives cannot hold", message.Short(v))
+		return fmt.Errorf("file %q: contains characters that directives cannot hold", text.Short(v))
 	}
 	letters := slices.Clone(p.Letters)
 	if user := map[string]string{"%": "%u", "$": "$USER"}[p.Sign]; user != "" && r.User != "" {

@@ -11,7 +11,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/field"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // Number parses a positive number. For a range, which contains one of the separators, it
@@ -24,7 +24,7 @@ func (r *Reader) Number(s string, separators string) (int, error) {
 	}
 	n, err := strconv.Atoi(first)
 	if err != nil || n < 1 || n > 1<<24 {
-		return 0, fmt.Errorf("%q is not a positive number", message.Short(s))
+		return 0, fmt.Errorf("%q is not a positive number", text.Short(s))
 	}
 	return n, nil
 }
@@ -41,7 +41,7 @@ func Set(f field.Field) Setter {
 			*p = true
 		case *string:
 			if f != field.Name && !job.WordText().MatchString(v) {
-				return fmt.Errorf("%q contains characters that directives cannot hold", message.Short(v))
+				return fmt.Errorf("%q contains characters that directives cannot hold", text.Short(v))
 			}
 			*p = v
 		}
@@ -110,7 +110,7 @@ func CommaList(s string) []string {
 // submit directory.
 func (r *Reader) Directory(v string) error {
 	if v == "" || strings.ContainsAny(v, "\n\r\x00\"") {
-		return fmt.Errorf("directory %q: contains characters that directives cannot hold", message.Short(v))
+		return fmt.Errorf("directory %q: contains characters that directives cannot hold", text.Short(v))
 	}
 	if v[0] != '/' {
 		v = strings.TrimSuffix(r.Dir, "/") + "/" + v
@@ -125,7 +125,7 @@ func (r *Reader) Directory(v string) error {
 func (r *Reader) After(kind string, ids []string) error {
 	for _, id := range ids {
 		if !job.WordText().MatchString(id) {
-			return fmt.Errorf("%q is not a job ID", message.Short(id))
+			return fmt.Errorf("%q is not a job ID", text.Short(id))
 		}
 	}
 	at := map[string]struct {
@@ -156,7 +156,7 @@ func (r *Reader) Environment(list []string) error {
 		name, _, value := strings.Cut(e, "=")
 		switch {
 		case !job.EnvName().MatchString(name):
-			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", message.Short(e))
+			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", text.Short(e))
 		case value:
 			r.Job.Env = append(r.Job.Env[:len(r.Job.Env):len(r.Job.Env)], e)
 			r.Row.Fills(field.Env)
@@ -181,7 +181,7 @@ func YesNo(v string) (bool, error) {
 	case "n", "no":
 		return false, nil
 	}
-	return false, fmt.Errorf("%q is neither y nor n", message.Short(v))
+	return false, fmt.Errorf("%q is neither y nor n", text.Short(v))
 }
 
 // Requeue parses y or n: whether a lost job runs again.
@@ -213,7 +213,7 @@ func (r *Reader) MailLetters(v string) error {
 		case c >= 'a' && c <= 'z': // such as s: on suspension
 			r.Changed("without %c", c)
 		default:
-			return fmt.Errorf("%q is not a list of the letters a, b, e and n", message.Short(v))
+			return fmt.Errorf("%q is not a list of the letters a, b, e and n", text.Short(v))
 		}
 	}
 	r.Row.Fills(field.MailOn)
@@ -244,7 +244,7 @@ func (r *Reader) DateTime(v string) error {
 	r.Row.Fills(field.Begin)
 	m := dateTime().FindStringSubmatch(v)
 	if m == nil {
-		return fmt.Errorf("%q lacks the year; write CCYYMMDDhhmm", message.Short(v))
+		return fmt.Errorf("%q lacks the year; write CCYYMMDDhhmm", text.Short(v))
 	}
 	r.Job.Begin = fmt.Sprintf("%s-%s-%sT%s:%s", m[1], m[2], m[3], m[4], m[5])
 	return nil

@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
-	"hpcc/job/queue"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A Cluster identifies a scheduler: its kind, and which instance of that kind. With an
@@ -56,16 +56,16 @@ func (c Cluster) OutsideJob() []string { return outsideJob(c.Environ()) }
 func (c Cluster) Within(ctx context.Context) context.Context { return invoke.Within(ctx, c.Env) }
 
 // Query returns the queue state of jobs by native ID. It fails after limit.
-func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (map[string]queue.State, error) {
+func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (map[string]batch.State, error) {
 	to, err := c.scheduler()
 	if err != nil {
 		return nil, err
 	}
-	return c.within(ctx, limit, func(ctx context.Context) (map[string]queue.State, error) { return to.Query(ctx, ids) })
+	return c.within(ctx, limit, func(ctx context.Context) (map[string]batch.State, error) { return to.Query(ctx, ids) })
 }
 
 // within calls a query, which fails after limit.
-func (c Cluster) within(ctx context.Context, limit time.Duration, query func(context.Context) (map[string]queue.State, error)) (map[string]queue.State, error) {
+func (c Cluster) within(ctx context.Context, limit time.Duration, query func(context.Context) (map[string]batch.State, error)) (map[string]batch.State, error) {
 	ctx, cancel := context.WithTimeout(c.Within(ctx), limit)
 	defer cancel()
 	known, err := query(ctx)
@@ -164,5 +164,5 @@ func (s *Submission) keepCaller(home string) error {
 			slices.ContainsFunc(d.Variables, func(v job.Variable) bool { return v.Name == name })
 	})
 	s.Job.CallerFile = filepath.Join(home, "caller")
-	return atomicfile.WritePrivate(s.Job.CallerFile, shellword.Exports(env)+string(limits))
+	return files.WritePrivate(s.Job.CallerFile, text.Exports(env)+string(limits))
 }

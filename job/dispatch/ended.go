@@ -16,11 +16,11 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
-	"hpcc/job/atomicfile"
-	"hpcc/store/seal"
 )
 
 // endedDir, in the directory of the jobs, has the file endedFile, which caches the states of jobs that
@@ -179,7 +179,7 @@ func (s *Status) Complete(dir string) {
 	if sub, err := readJobIn(dir, s.ID); err == nil {
 		s.Submission, s.brief = sub, false
 		_ = s.readTasks(dir) // Overview warns about unreadable ones
-		s.learn()
+		s.readGrown()
 	}
 }
 
@@ -252,7 +252,7 @@ func (o *overview) save(jobs int) {
 		return
 	}
 	list, file := o.fresh, filepath.Join(o.dir, endedDir, endedFile)
-	if atomicfile.MakeDir(filepath.Dir(file)) != nil {
+	if files.MakeDir(filepath.Dir(file)) != nil {
 		return
 	}
 	rewrite := o.lines+len(list) > 2*jobs+100
@@ -264,17 +264,17 @@ func (o *overview) save(jobs int) {
 	}
 	b := []byte("\n") // not a continuation of a line that was cut off
 	for _, e := range list {
-		line, err := seal.JSON(e)
+		line, err := files.SealJSON(e)
 		if err != nil {
 			return
 		}
 		b = append(b, line...)
 	}
 	if rewrite {
-		_ = atomicfile.Write(file, b)
+		_ = files.Write(file, b)
 		return
 	}
-	f, err := atomicfile.Create(file, os.O_WRONLY|os.O_APPEND)
+	f, err := files.Create(file, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return
 	}
@@ -299,7 +299,7 @@ func readEnded(dir string) (list map[string]*endedJob, lines int) {
 			continue
 		}
 		e := &endedJob{}
-		if lines++; seal.CheckJSON(line) == nil && json.Unmarshal(line, e) == nil {
+		if lines++; files.CheckJSON(line) == nil && json.Unmarshal(line, e) == nil {
 			list[e.ID] = e
 		}
 	}

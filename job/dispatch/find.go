@@ -15,11 +15,12 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"hpcc/job/atomicfile"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A NoJobError reports an ID that no job has.
@@ -44,7 +45,7 @@ func (e *NoJobError) Similar() string {
 			names[strings.Join(p[:len(p)-2], "-")] = true
 		}
 	}
-	return message.Nearest(e.ID, append(known, slices.Sorted(maps.Keys(names))...))
+	return text.Nearest(e.ID, append(known, slices.Sorted(maps.Keys(names))...))
 }
 
 // Missing returns the ids that no job below dir has.
@@ -309,7 +310,7 @@ func noteNatives(dir string, list []*Submission) {
 	if lines.Len() == 0 {
 		return
 	}
-	f, err := atomicfile.Create(filepath.Join(dir, nativesFile), os.O_WRONLY|os.O_APPEND)
+	f, err := files.Create(filepath.Join(dir, nativesFile), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return
 	}

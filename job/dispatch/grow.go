@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/message"
+	"hpcc/job/batch"
 	"hpcc/job/quantity"
-	"hpcc/job/queue"
+	"hpcc/text"
 )
 
 // A grown holds tasks whose last request is larger than that of the job.
@@ -64,7 +64,7 @@ func (s *Submission) Grow(ctx context.Context, dir string, onNode bool) (texts [
 	}
 	sizes := map[job.Request][]int{}
 	for _, t := range st.Tasks {
-		requeued := st.requeued[t.Index] && (!onNode || st.queue[t.Index] == queue.Waiting)
+		requeued := st.requeued[t.Index] && (!onNode || st.queue[t.Index] == batch.TaskWaiting)
 		if s.Grows(&t) && !requeued {
 			to, _ := s.Job.Grow(&t, s.request(t.Index))
 			sizes[to] = append(sizes[to], t.Index)
@@ -152,8 +152,8 @@ func leaveJob() {
 	}
 }
 
-// learn finds the tasks whose requests have grown.
-func (s *Status) learn() {
+// readGrown finds the tasks whose requests have grown.
+func (s *Status) readGrown() {
 	sizes := map[job.Request][]int{}
 	for _, k := range s.indices() {
 		if to := s.request(k); len(s.Reruns) > 0 && (to.Memory > s.Job.MemoryPerNode() || to.Time > s.Job.Time) {
@@ -197,7 +197,7 @@ func (s *Status) Lessons() (lines []string) {
 		if several {
 			now = "up to " + now
 		}
-		lines = append(lines, fmt.Sprintf("%d of %s ran with more %s: %s; submit with %s next time", n, message.Count(s.Total, "task"), what, now, flag))
+		lines = append(lines, fmt.Sprintf("%d of %s ran with more %s: %s; submit with %s next time", n, text.Count(s.Total, "task", "tasks"), what, now, flag))
 	}
 	if memory > 0 {
 		larger(memory, "memory", quantity.FormatMemory(most.Memory), optional(s.Job.MemoryPerNode(), quantity.FormatMemory), "--mem "+quantity.FormatMemory(most.Memory))
@@ -231,7 +231,7 @@ func (s *Status) lacking() (lines []string) {
 		}
 	}
 	lacked := func(tasks []int, what, size, flag string) {
-		lines = append(lines, fmt.Sprintf("%d of %s had too little %s (%s); request more: hpcc rerun %s %s", len(tasks), message.Count(s.Total, "task"), what, size, flag, s.ID))
+		lines = append(lines, fmt.Sprintf("%d of %s had too little %s (%s); request more: hpcc rerun %s %s", len(tasks), text.Count(s.Total, "task", "tasks"), what, size, flag, s.ID))
 	}
 	if most.Memory > 0 {
 		lacked(memory, "memory", quantity.FormatMemory(most.Memory), "--mem "+quantity.FormatMemory(2*most.Memory))
@@ -240,7 +240,7 @@ func (s *Status) lacking() (lines []string) {
 		lacked(late, "time", quantity.FormatTime(most.Time), "--time "+quantity.FormatTime(2*most.Time))
 	}
 	if n := len(growing); n > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %s had too little memory or time (%s); submit them with more: hpcc wait %s", n, message.Count(s.Total, "task"), list(growing), s.ID))
+		lines = append(lines, fmt.Sprintf("%d of %s had too little memory or time (%s); submit them with more: hpcc wait %s", n, text.Count(s.Total, "task", "tasks"), list(growing), s.ID))
 	}
 	return lines
 }
@@ -262,7 +262,7 @@ func verb(n int, one, many string) string {
 	if n == 1 {
 		many = one
 	}
-	return message.Count(n, "task") + " " + many
+	return text.Count(n, "task", "tasks") + " " + many
 }
 
 // list lists task indices as an array.

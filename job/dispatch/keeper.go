@@ -11,7 +11,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/queue"
 	"hpcc/job/results"
 )
 
@@ -54,7 +53,7 @@ func (c *Cluster) Pin(ctx context.Context) error {
 func (s *Submission) Logs() batch.Logs {
 	k := s.keeper()
 	if k == nil {
-		return files{}
+		return ownFiles{}
 	}
 	return logs{k.Logs(s.kept("")), s.Cluster}
 }
@@ -69,11 +68,11 @@ func (l logs) Follow(ctx context.Context, t *job.Task, follow bool, w io.Writer)
 	return l.Logs.Follow(l.cluster.Within(ctx), t, follow, w)
 }
 
-// files are the logs of tasks that write them to files.
-type files struct{}
+// ownFiles are the logs of tasks that write them to files.
+type ownFiles struct{}
 
-func (files) Follow(context.Context, *job.Task, bool, io.Writer) (bool, error) { return false, nil }
-func (files) Close()                                                           {}
+func (ownFiles) Follow(context.Context, *job.Task, bool, io.Writer) (bool, error) { return false, nil }
+func (ownFiles) Close()                                                           {}
 
 // SaveLogs saves the output of tasks that have ended and whose output the cluster keeps.
 func (s *Submission) SaveLogs(ctx context.Context, dir string, tasks []int) error {
@@ -101,7 +100,7 @@ func (s *Submission) Update(ctx context.Context, dir string, tasks []int) (warni
 	if !slices.ContainsFunc(tasks, func(k int) bool { return !complete(k) }) {
 		return nil, nil
 	}
-	for _, err := range []error{settle(ctx, dir, []*Status{st}, invoke.Patience), st.unkept} {
+	for _, err := range []error{settle(ctx, dir, []*Status{st}, invoke.LongTimeout), st.unkept} {
 		if err != nil {
 			warnings = append(warnings, err.Error())
 		}
@@ -110,14 +109,14 @@ func (s *Submission) Update(ctx context.Context, dir string, tasks []int) (warni
 }
 
 // stillThere queries which native jobs the cluster still has.
-func (s *Submission) stillThere(ctx context.Context, ids []string) (map[string]queue.State, error) {
+func (s *Submission) stillThere(ctx context.Context, ids []string) (map[string]batch.State, error) {
 	k := s.keeper()
 	if k == nil {
-		return s.Query(ctx, ids, invoke.Patience)
+		return s.Query(ctx, ids, invoke.LongTimeout)
 	}
 	kept := s.kept("")
 	kept.Only = []int{} // no records
-	return s.within(ctx, invoke.Patience, func(ctx context.Context) (map[string]queue.State, error) {
+	return s.within(ctx, invoke.LongTimeout, func(ctx context.Context) (map[string]batch.State, error) {
 		return k.QueryKept(ctx, []*batch.Submitted{kept})
 	})
 }

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/job"
-	"hpcc/store/wait"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
@@ -150,7 +151,7 @@ func largeJob(t *testing.T, server *largeServer) (s *Submission, dir string, loo
 		server.lists, server.logs = 0, 0
 		st := &Status{Submission: s}
 		testenv.Check(t, st.read(dir))
-		err := st.refresh(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), dir, time.Minute) // Look waits 5 s
+		err := st.refresh(web.With(t.Context(), web.Limits{Backoff: time.Millisecond}), dir, time.Minute) // Look waits 5 s
 		testenv.Check(t, err)
 		if st.Done != done || len(st.Failed) != failed || st.unrecorded != unrecorded {
 			t.Errorf("%d done, %d failed, %d without a record; want %d, %d, %d: %v", st.Done, len(st.Failed), st.unrecorded, done, failed, unrecorded, st.unkept)
@@ -224,7 +225,7 @@ func TestInterruptedLook(t *testing.T) {
 	s, dir, look := largeJob(t, server)
 	st := &Status{Submission: s}
 	testenv.Check(t, st.read(dir))
-	if err := st.refresh(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), dir, time.Minute); err == nil {
+	if err := st.refresh(web.With(t.Context(), web.Limits{Backoff: time.Millisecond}), dir, time.Minute); err == nil {
 		t.Error("the server's error is lost")
 	}
 	if st.Done != 0 || st.Waiting != 4000 {

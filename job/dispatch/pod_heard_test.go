@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
-	"hpcc/job/queue"
-	"hpcc/store/wait"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
@@ -48,7 +49,7 @@ func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 
 // TestHeardLater: a missing answer leaves the record for the next poll; a refusal does not.
 func TestHeardLater(t *testing.T) {
-	ctx := wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
+	ctx := web.With(t.Context(), web.Limits{Backoff: time.Millisecond})
 	code, message := http.StatusServiceUnavailable, ""
 	asked := podsProxy(t, func(w http.ResponseWriter, r *http.Request) {
 		if w.WriteHeader(code); code == http.StatusOK {
@@ -74,7 +75,7 @@ func TestHeardLater(t *testing.T) {
 		look := func() {
 			st = &Status{Submission: s}
 			testenv.Check(t, st.read(dir))
-			known := map[string]queue.State{"x": {Tasks: []queue.Attempt{
+			known := map[string]batch.State{"x": {Tasks: []batch.Attempt{
 				{Task: job.Task{Native: "x-main-0", Start: begun, End: begun.Add(time.Minute), Exit: 1}},
 				{Task: job.Task{Native: "x-main-1", Start: begun.Add(time.Hour), End: begun.Add(2 * time.Hour)}, Last: true},
 			}}}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/queue"
+	"hpcc/job/batch"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
@@ -30,12 +30,12 @@ func TestMeasuredWorkflow(t *testing.T) {
 	home := t.TempDir()
 	s := &Submission{ID: "study-1", Native: "study-1", Cluster: Cluster{Target: job.Argo}, Job: j}
 	begun := time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
-	tasks := []queue.Attempt{{Task: job.Task{Native: "a", Step: "train", Start: begun, End: begun.Add(time.Minute)}, Template: "train", Last: true},
+	tasks := []batch.Attempt{{Task: job.Task{Native: "a", Step: "train", Start: begun, End: begun.Add(time.Minute)}, Template: "train", Last: true},
 		{Task: job.Task{Native: "b", Step: "test", Start: begun, End: begun.Add(time.Minute)}, Template: "test", Last: true}}
 	if !j.Measured() {
 		t.Fatal("the workflow is not measured")
 	}
-	testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]queue.State{"study-1": {Tasks: tasks}}))
+	testenv.Check(t, s.keeper().Record(s.kept(home), map[string]batch.State{"study-1": {Tasks: tasks}}))
 	for k, want := range []string{`"asked":{"cpus":4},"command":["run-Train"],"digest":"sha256:a","image":"a"`, `"asked":{"cpus":1},"command":["run-test"],"digest":"sha256:b","image":"b"`} {
 		text, err := os.ReadFile(filepath.Join(home, fmt.Sprintf("task.%d.jsonl", k+1)))
 		if err != nil || !strings.Contains(string(text), want) {

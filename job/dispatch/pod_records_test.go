@@ -9,14 +9,14 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
+	"hpcc/job/batch"
 	"hpcc/job/kube"
-	"hpcc/job/queue"
 	"hpcc/testdata/testenv"
 )
 
 // TestArgoRecords derives task records from workflow nodes twice; the second poll changes nothing.
 func TestArgoRecords(t *testing.T) {
-	read := func(phases ...string) queue.State {
+	read := func(phases ...string) batch.State {
 		text := threeNodes
 		for _, p := range phases {
 			text = strings.Replace(text, "%s", p, 1)
@@ -31,9 +31,9 @@ func TestArgoRecords(t *testing.T) {
 	if !now.Alive || now.Running != 0 || now.Waiting != 1 || now.Reason != "Unschedulable: 0/1 nodes are available" {
 		t.Errorf("standing: %+v", now)
 	}
-	look := func(n queue.State) (out []string) {
+	look := func(n batch.State) (out []string) {
 		t.Helper()
-		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]queue.State{"study-x": n}))
+		testenv.Check(t, s.keeper().Record(s.kept(home), map[string]batch.State{"study-x": n}))
 		tasks, err := job.Tasks(home)
 		testenv.Check(t, err)
 		for _, k := range tasks {
@@ -63,12 +63,12 @@ func TestArgoNumbers(t *testing.T) {
 	home := t.TempDir()
 	s := &Submission{ID: "w-1", Native: "w-x", Cluster: Cluster{Target: job.Argo}, Job: &job.Job{Name: "w", Workflow: &job.Workflow{}}}
 	at := time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC)
-	step := func(name string, seconds int) queue.Attempt {
+	step := func(name string, seconds int) batch.Attempt {
 		t := job.Task{Native: "w-x-" + name, Step: name, Start: at.Add(time.Duration(seconds) * time.Second)}
-		return queue.Attempt{Task: t, Last: true}
+		return batch.Attempt{Task: t, Last: true}
 	}
-	for _, list := range [][]queue.Attempt{{step("b", 0)}, {step("a", 0), step("b", 0), step("c", 5)}} {
-		testenv.Check(t, s.keeper().Learn(s.kept(home), map[string]queue.State{"w-x": {Alive: true, Tasks: list}}))
+	for _, list := range [][]batch.Attempt{{step("b", 0)}, {step("a", 0), step("b", 0), step("c", 5)}} {
+		testenv.Check(t, s.keeper().Record(s.kept(home), map[string]batch.State{"w-x": {Alive: true, Tasks: list}}))
 	}
 	tasks, err := job.Tasks(home)
 	var got string

@@ -10,11 +10,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // pollFile is the file, in the directory of the jobs, with the jobs that [Submission.Poll] follows.
@@ -102,7 +103,7 @@ func (s *Status) failure() string {
 
 func readPolled(dir string) *polled {
 	p := &polled{}
-	if b, err := atomicfile.Read(filepath.Join(dir, pollFile)); err == nil {
+	if b, err := files.Read(filepath.Join(dir, pollFile)); err == nil {
 		_ = json.Unmarshal(b, p)
 	}
 	if p.Jobs == nil {
@@ -115,7 +116,7 @@ func readPolled(dir string) *polled {
 func (p *polled) write(dir string) error {
 	b, err := json.Marshal(p)
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(dir, pollFile), b)
+		err = files.Write(filepath.Join(dir, pollFile), b)
 	}
 	return err
 }
@@ -146,12 +147,12 @@ func (p *polled) query(ctx context.Context, dir string) error {
 	}
 	var silent error
 	for _, list := range clusters {
-		if err := settle(ctx, dir, list, invoke.Glance); err != nil {
+		if err := settle(ctx, dir, list, invoke.ShortTimeout); err != nil {
 			silent = errors.Join(silent, err)
 			continue
 		}
 		for _, st := range list {
-			st.account(ctx, dir, invoke.Glance)
+			st.account(ctx, dir, invoke.ShortTimeout)
 			p.note(st)
 		}
 	}
@@ -189,7 +190,7 @@ next:
 				return err
 			}
 			if st.Done < st.Total {
-				return fmt.Errorf("dependency %s (%s): %d of %s did not succeed", s.ID, id, st.Total-st.Done, message.Count(st.Total, "task"))
+				return fmt.Errorf("dependency %s (%s): %d of %s did not succeed", s.ID, id, st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
 			}
 			continue next
 		}

@@ -10,7 +10,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/queue"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
@@ -22,13 +21,13 @@ type counting struct {
 	err     error
 }
 
-func (s *counting) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
+func (s *counting) Query(ctx context.Context, ids []string) (map[string]batch.State, error) {
 	if s.queries++; s.err != nil {
 		return nil, s.err
 	}
 	known, err := s.toy.Query(ctx, ids)
 	for id, q := range known { // a job without an array
-		q.Add(0, queue.Waiting)
+		q.Add(0, batch.TaskWaiting)
 		known[id] = q
 	}
 	return known, err

@@ -10,8 +10,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/message"
-	"hpcc/job/queue"
+	"hpcc/text"
 )
 
 // The state of a task follows from the record of its last attempt, which "hpcc task" writes next
@@ -56,14 +55,14 @@ func (s *Status) reconcile(now time.Time) {
 		}
 		t, state := records[k], s.queue[k]
 		ended := t != nil && t.Ended()
-		if ended && state == queue.Ending && now.Sub(t.End) > endingTime {
+		if ended && state == batch.TaskEnding && now.Sub(t.End) > endingTime {
 			state = 0
 		}
 		switch {
 		case ended && t.OK():
 			s.Done++
 			continue
-		case state == queue.Waiting, state == 0 && s.submitting(k, now):
+		case state == batch.TaskWaiting, state == 0 && s.submitting(k, now):
 			s.Waiting++
 		case state != 0:
 			s.Running++
@@ -94,7 +93,7 @@ func (s *Status) records() map[int]*job.Task {
 
 // requeuedText describes the failed tasks that the scheduler has again.
 func (s *Status) requeuedText() string {
-	text := fmt.Sprintf("%s has %s of job %s in its queue again", descriptionOf(s.Target).Title, message.Count(len(s.requeued), "failed task"), s.ID)
+	text := fmt.Sprintf("%s has %s of job %s in its queue again", descriptionOf(s.Target).Title, text.Count(len(s.requeued), "failed task", "failed tasks"), s.ID)
 	if s.Reason != "" {
 		text += " (" + s.Reason + ")"
 	}
@@ -222,8 +221,8 @@ func explain(t *job.Task, end batch.Ending, scheduler string) bool {
 }
 
 // states returns the states of the job's tasks in the queue, by hpcc's index.
-func (s *Submission) states(known map[string]queue.State) map[int]queue.TaskState {
-	out := map[int]queue.TaskState{}
+func (s *Submission) states(known map[string]batch.State) map[int]batch.TaskState {
+	out := map[int]batch.TaskState{}
 	for _, n := range s.submitted() {
 		for k, state := range known[n.id].States {
 			if k, ok := s.indexOf(n.array, k); ok {

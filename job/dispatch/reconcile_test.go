@@ -10,7 +10,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/queue"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
@@ -24,35 +23,35 @@ func TestReconcile(t *testing.T) {
 	}
 	good, bad, old := attempt(now, 0, ""), attempt(now, 3, ""), attempt(now.Add(-2*endingTime), 3, "")
 	killed, open := attempt(now, -1, "SIGTERM"), attempt(time.Time{}, 0, "")
-	const absent = queue.TaskState(0)
+	const absent = batch.TaskState(0)
 	for _, c := range []struct {
 		what      string
 		record    []job.Task
-		queue     queue.TaskState
+		queue     batch.TaskState
 		want      string
 		rerun     bool
 		cancelled string // the state if the job was cancelled before the end of the task
 	}{
 		{"success", good, absent, "done", false, "done"},
-		{"success", good, queue.Ending, "done", false, "done"},
-		{"success", good, queue.Waiting, "done", false, "done"},
-		{"success", good, queue.Running, "done", false, "done"},
+		{"success", good, batch.TaskEnding, "done", false, "done"},
+		{"success", good, batch.TaskWaiting, "done", false, "done"},
+		{"success", good, batch.TaskRunning, "done", false, "done"},
 		{"failure", bad, absent, "failed", true, "cancelled"},
-		{"failure", bad, queue.Ending, "running", false, "running"},
-		{"old failure", old, queue.Ending, "failed", true, "cancelled"},
-		{"old failure", old, queue.Waiting, "waiting", false, "waiting"},
-		{"failure", bad, queue.Waiting, "waiting", false, "waiting"},
-		{"failure", bad, queue.Running, "running", false, "running"},
+		{"failure", bad, batch.TaskEnding, "running", false, "running"},
+		{"old failure", old, batch.TaskEnding, "failed", true, "cancelled"},
+		{"old failure", old, batch.TaskWaiting, "waiting", false, "waiting"},
+		{"failure", bad, batch.TaskWaiting, "waiting", false, "waiting"},
+		{"failure", bad, batch.TaskRunning, "running", false, "running"},
 		{"killed", killed, absent, "failed", true, "cancelled"},
-		{"killed", killed, queue.Waiting, "waiting", false, "waiting"},
+		{"killed", killed, batch.TaskWaiting, "waiting", false, "waiting"},
 		{"none", nil, absent, "lost", true, "cancelled"},
-		{"none", nil, queue.Ending, "running", false, "running"},
-		{"none", nil, queue.Waiting, "waiting", false, "waiting"},
-		{"none", nil, queue.Running, "running", false, "running"},
+		{"none", nil, batch.TaskEnding, "running", false, "running"},
+		{"none", nil, batch.TaskWaiting, "waiting", false, "waiting"},
+		{"none", nil, batch.TaskRunning, "running", false, "running"},
 		{"open", open, absent, "lost", true, "cancelled"},
-		{"open", open, queue.Ending, "running", false, "running"},
-		{"open", open, queue.Waiting, "waiting", false, "waiting"},
-		{"open", open, queue.Running, "running", false, "running"},
+		{"open", open, batch.TaskEnding, "running", false, "running"},
+		{"open", open, batch.TaskWaiting, "waiting", false, "waiting"},
+		{"open", open, batch.TaskRunning, "running", false, "running"},
 	} {
 		for _, cancelled := range []time.Time{{}, now.Add(-time.Second)} {
 			want := c.want
@@ -60,7 +59,7 @@ func TestReconcile(t *testing.T) {
 				want = c.cancelled
 			}
 			s := &Status{Submission: &Submission{Cancelled: cancelled, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "7") })}, Total: 1, Tasks: c.record}
-			s.queue = map[int]queue.TaskState{7: c.queue}
+			s.queue = map[int]batch.TaskState{7: c.queue}
 			s.reconcile(now)
 			what := fmt.Sprintf("%s, queue %d, cancelled %v", c.what, c.queue, !cancelled.IsZero())
 			if got := s.State(); got != want {
@@ -80,27 +79,27 @@ func TestReconcile(t *testing.T) {
 func TestStates(t *testing.T) {
 	s := &Submission{Native: "1", Cluster: Cluster{Target: "gridengine"}, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "0-20:5") }),
 		Reruns: []Rerun{{Native: "2", Array: jobtest.Array(t, "5,20")}}}
-	var first, second queue.State
-	first.Add(1, queue.Running)
-	first.Add(2, queue.Ending)
-	second.Add(1, queue.Waiting)
-	second.Add(2, queue.Running)
-	second.Add(3, queue.Running) // not in the array
-	got := s.states(map[string]queue.State{"1": first, "2": second, "3": first})
-	want := map[int]queue.TaskState{0: queue.Running, 5: queue.Waiting, 20: queue.Running}
+	var first, second batch.State
+	first.Add(1, batch.TaskRunning)
+	first.Add(2, batch.TaskEnding)
+	second.Add(1, batch.TaskWaiting)
+	second.Add(2, batch.TaskRunning)
+	second.Add(3, batch.TaskRunning) // not in the array
+	got := s.states(map[string]batch.State{"1": first, "2": second, "3": first})
+	want := map[int]batch.TaskState{0: batch.TaskRunning, 5: batch.TaskWaiting, 20: batch.TaskRunning}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("states: %v; want %v", got, want)
 	}
 	s.Reruns[0].Array = jobtest.Array(t, "15")
 	for _, k := range []int{0, 1, 15} {
-		var one queue.State
-		one.Add(k, queue.Waiting)
-		if got := s.states(map[string]queue.State{"2": one}); len(got) != 1 || got[15] != queue.Waiting {
+		var one batch.State
+		one.Add(k, batch.TaskWaiting)
+		if got := s.states(map[string]batch.State{"2": one}); len(got) != 1 || got[15] != batch.TaskWaiting {
 			t.Errorf("states of a rerun of one task, which the scheduler numbers %d: %v; want task 15", k, got)
 		}
 	}
 	s.Job.Array, s.Reruns = job.Array{}, nil
-	if got := s.states(map[string]queue.State{"1": first}); len(got) != 1 || got[0] != queue.Running {
+	if got := s.states(map[string]batch.State{"1": first}); len(got) != 1 || got[0] != batch.TaskRunning {
 		t.Errorf("states of a job without an array: %v; want task 0 running", got)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/invoke"
-	"hpcc/store/seal"
 )
 
 // sitesDir, below the jobs directory, caches the last answer of each site: a file NAME.json
@@ -129,7 +129,7 @@ func (t *Site) cacheStatuses(dir string, lines []byte) {
 	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o700) != nil {
 		return
 	}
-	_ = atomicfile.Write(t.cacheFile(dir), seal.Text(lines))
+	_ = files.Write(t.cacheFile(dir), files.SealText(lines))
 }
 
 // cacheFile returns the path of the cached answer.
@@ -167,7 +167,7 @@ func (t *Site) readCache(dir string) ([]byte, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	lines, err := seal.CheckText(b)
+	lines, err := files.CheckText(b)
 	return lines, fi.ModTime(), err
 }
 
@@ -178,11 +178,11 @@ func (t *Site) Sent(dir string, s *Submission) error {
 		return err
 	}
 	before, _, err := t.readCache(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, seal.ErrDamaged) && !errors.Is(err, seal.ErrNoSum) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, files.ErrDamaged) && !errors.Is(err, files.ErrNoSum) {
 		return fmt.Errorf("recording job %s of site %s: %w", s.ID, t.Name, err)
 	}
 	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o700); err == nil {
-		err = atomicfile.WriteSynced(t.cacheFile(dir), seal.Text(append(append(line, '\n'), before...)))
+		err = files.WriteSynced(t.cacheFile(dir), files.SealText(append(append(line, '\n'), before...)))
 	}
 	if err != nil {
 		return fmt.Errorf("recording job %s of site %s: %w", s.ID, t.Name, err)

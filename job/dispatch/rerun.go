@@ -17,7 +17,7 @@ import (
 	"hpcc/job/invoke"
 	"hpcc/job/node"
 	"hpcc/job/pack"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // status queries one job. If the scheduler does not answer, it returns an error and the state by
@@ -27,10 +27,10 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
-	if err := st.refresh(ctx, dir, invoke.Patience); err != nil {
+	if err := st.refresh(ctx, dir, invoke.LongTimeout); err != nil {
 		return st, err
 	}
-	st.account(ctx, dir, invoke.Patience)
+	st.account(ctx, dir, invoke.LongTimeout)
 	return st, nil
 }
 
@@ -248,7 +248,7 @@ func (s *Submission) part(to Rerun, check func(*job.Job) error) (*job.Job, error
 	}
 	if part.Script != nil && part.ExactImage() != s.Job.ExactImage() {
 		script := *part.Script // its launchers start the image
-		script.Body = strings.ReplaceAll(script.Body, shellword.Quote(s.Job.ExactImage())+" --", shellword.Quote(part.ExactImage())+" --")
+		script.Body = strings.ReplaceAll(script.Body, text.Quote(s.Job.ExactImage())+" --", text.Quote(part.ExactImage())+" --")
 		part.Script = &script
 	}
 	if check != nil {

@@ -10,8 +10,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/shellword"
 	"hpcc/job/tunnel"
+	"hpcc/text"
 )
 
 // A way wraps a command so that it runs on a task's node, with the caller's standard streams
@@ -62,8 +62,8 @@ func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error)
 	return nil, fmt.Errorf("no route %q to %s, where task %d runs; known routes: %s", via, t.Host, t.Index, strings.Join(names, ", "))
 }
 
-// sshPatience is the connection timeout of ssh to a node, in seconds.
-const sshPatience = 10
+// sshTimeout is the connection timeout of ssh to a node, in seconds.
+const sshTimeout = 10
 
 // sshArgv returns the argv that runs a command by ssh without asking for a password. The
 // user's shell on the host reads them as one quoted line.
@@ -72,7 +72,7 @@ func sshArgv(host string, terminal bool, argv []string) []string {
 	if terminal {
 		tty = "-t"
 	}
-	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(argv)}
+	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeout), "--", host, "exec " + text.CommandLine(argv)}
 }
 
 // EnterCommand returns the argv that runs a command on a task's node by the first route that
@@ -90,7 +90,7 @@ func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, argv []strin
 
 // sshAllowed reports whether ssh to a host works.
 func sshAllowed(ctx context.Context, host string) bool {
-	ctx, cancel := context.WithTimeout(ctx, (sshPatience+2)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, (sshTimeout+2)*time.Second)
 	defer cancel()
 	w := sshArgv(host, false, []string{"true"})
 	_, err := invoke.Call(ctx, "/", w[0], w[1:]...)

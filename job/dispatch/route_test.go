@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/shellword"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 // TestWays: what is tried, in which order, and with which words.
@@ -39,7 +39,7 @@ func TestWays(t *testing.T) {
 		ways, err := s.ways(&job.Task{Index: 3, Native: "17", Host: tt.host}, tt.via, tt.terminal)
 		var got []string
 		for _, w := range ways {
-			got = append(got, w.name+": "+shellword.Join(w.command([]string{"hpcc", "relay"})))
+			got = append(got, w.name+": "+text.CommandLine(w.command([]string{"hpcc", "relay"})))
 		}
 		text := strings.Join(got, " | ")
 		if err != nil {

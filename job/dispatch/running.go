@@ -66,7 +66,7 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 	defer p.stop()
 	for n := p.each; ; n++ {
 		ask := p.due(n)
-		st, err := s.look(ctx, dir, ask, only)
+		st, err := s.readSome(ctx, dir, ask, only)
 		if err != nil {
 			return nil, err
 		}
@@ -89,20 +89,20 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, report 
 	}
 }
 
-// Look reads the records below dir and, if ask is set, queries the scheduler. If that does
+// Status reads the records below dir and, if ask is set, queries the scheduler. If that does
 // not answer, the records decide.
-func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
-	return s.look(ctx, dir, ask, nil)
+func (s *Submission) Status(ctx context.Context, dir string, ask bool) (*Status, error) {
+	return s.readSome(ctx, dir, ask, nil)
 }
 
-// look is Look for a caller that needs the records of some tasks only; of all for nil.
-func (s *Submission) look(ctx context.Context, dir string, ask bool, only []int) (*Status, error) {
+// readSome is Status for a caller that needs the records of some tasks only; of all for nil.
+func (s *Submission) readSome(ctx context.Context, dir string, ask bool, only []int) (*Status, error) {
 	st := &Status{Submission: s, only: only}
 	if _, err := job.Readable(st.read(dir)); err != nil {
 		return nil, err
 	}
 	if ask {
-		_ = st.refresh(ctx, dir, invoke.Glance)
+		_ = st.refresh(ctx, dir, invoke.ShortTimeout)
 	}
 	return st, nil
 }

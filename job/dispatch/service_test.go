@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/message"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 func TestReportedURL(t *testing.T) {
@@ -76,7 +76,7 @@ func FuzzService(f *testing.F) {
 				continue
 			}
 			v := Service{URL: u.String()}
-			if at := v.At("127.0.0.1:1"); !strings.HasPrefix(at, "http") || message.OneLine(at) != at || !strings.Contains(at, "://127.0.0.1:1") {
+			if at := v.At("127.0.0.1:1"); !strings.HasPrefix(at, "http") || text.OneLine(at) != at || !strings.Contains(at, "://127.0.0.1:1") {
 				t.Errorf("%q: %q", log, at)
 			}
 		}

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"github.com/BurntSushi/toml"
 
 	"hpcc/job"
-	"hpcc/job/message"
-	"hpcc/store/bounded"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // A Site is a scheduler of this machine, or a machine behind ssh with its own hpcc, as the
@@ -112,7 +112,7 @@ func (s *Sites) Find(name string) (*Site, error) {
 
 // read merges a file into the sites.
 func (s *Sites) read(file string) error {
-	b, err := wait.ReadFile(file, maxSiteFile)
+	b, err := files.ReadFile(file, maxSiteFile)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *Sites) parse(file, text string) error {
 		Site    map[string]toml.Primitive `toml:"site"`
 	}
 	f := &tableFile{file, text}
-	md, err := bounded.TOML(text, &top)
+	md, err := files.TOML(text, &top)
 	if err != nil {
 		return f.wrong(err)
 	}
@@ -161,7 +161,7 @@ func unknownKey(key toml.Key) error {
 		word = key[1]
 		return fmt.Errorf("key %q: not a table; write [site.%s]", key, word)
 	}
-	if near := message.Nearest(word, known); near != "" {
+	if near := text.Nearest(word, known); near != "" {
 		return fmt.Errorf("unknown key %q (did you mean %q?)", word, near)
 	}
 	return fmt.Errorf("unknown key %q; known keys: %s", word, strings.Join(known, ", "))
@@ -188,16 +188,17 @@ func (t *Site) check() (key string, err error) {
 	case !slices.Contains([]string{"", "slot", "job"}, t.GPUPer):
 		return "gpu_per", fmt.Errorf("%q: known are slot, job", t.GPUPer)
 	}
-	for name, v := range t.Env {
-		if !job.EnvName().MatchString(name) || strings.ContainsRune(v, 0) {
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		if !job.EnvName().MatchString(name) || strings.ContainsRune(t.Env[name], 0) {
 			return "env", fmt.Errorf("%q: not a variable name", name)
 		}
 	}
-	for key, list := range map[string][]string{"options": t.Options, "dir": {t.Dir}, "store": {t.Store}, "hpcc": {t.Program}} {
-		for _, s := range list {
-			if strings.ContainsAny(s, "\n\r\x00") {
-				return key, fmt.Errorf("%q: contains a line break", s)
-			}
+	for _, v := range []struct {
+		key  string
+		list []string
+	}{{"options", t.Options}, {"dir", []string{t.Dir}}, {"store", []string{t.Store}}, {"hpcc", []string{t.Program}}} {
+		if i := slices.IndexFunc(v.list, func(s string) bool { return strings.ContainsAny(s, "\n\r\x00") }); i >= 0 {
+			return v.key, fmt.Errorf("%q: contains a line break", v.list[i])
 		}
 	}
 	return t.checkValues()

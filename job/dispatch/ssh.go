@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hpcc/job/invoke"
+	"hpcc/text"
 )
 
 // A NoProgramError reports that a remote site has no hpcc at the expected path.
@@ -60,7 +61,7 @@ func (t *Site) shell(ctx context.Context, terminal bool, script string, argv ...
 	outer := `exec bash -lc "$0" hpcc "$@" 3>&1 4>&2 >/dev/null 2>&1`
 	remote := append([]string{"exec", "sh", "-c", outer, "exec >&3 2>&4 3>&- 4>&-; " + script}, argv...)
 	for i, w := range remote[1:] {
-		remote[i+1] = quoteAlways(w)
+		remote[i+1] = text.QuoteAlways(w)
 	}
 	args := []string{"-o", fmt.Sprintf("ConnectTimeout=%d", siteConnects)}
 	if !terminal {
@@ -75,16 +76,12 @@ func (t *Site) shell(ctx context.Context, terminal bool, script string, argv ...
 // host.
 const siteConnects = 30
 
-// quoteAlways quotes a word even where [shellword.Quote] need not: csh and fish have other
-// special characters.
-func quoteAlways(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // homePath quotes a path for the shell; ~/ is the remote home directory.
 func homePath(p string) string {
 	if rest, ok := strings.CutPrefix(p, "~/"); ok {
-		return `"$HOME"/` + quoteAlways(rest)
+		return `"$HOME"/` + text.QuoteAlways(rest)
 	}
-	return quoteAlways(p)
+	return text.QuoteAlways(p)
 }
 
 // Exit statuses of ssh(1) and of shells.

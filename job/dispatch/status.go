@@ -19,9 +19,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
 	"hpcc/job/pack"
-	"hpcc/job/queue"
+	"hpcc/text"
 )
 
 // A Status is the state of a job.
@@ -48,7 +47,7 @@ type Status struct {
 	survey     job.Records             // Succeeded has the successful tasks of a packed job
 	unkept     error                   // why records of the target's tasks could not be written
 	later      bool                    // no record was written, because the measured usage is not available yet
-	queue      map[int]queue.TaskState // states of tasks in the scheduler's queue
+	queue      map[int]batch.TaskState // states of tasks in the scheduler's queue
 	requeued   map[int]bool            // failed tasks that are in the scheduler's queue
 	only       []int                   // tasks whose records the caller needs; nil: all
 	unrecorded int                     // tasks that have ended and whose records a later query reads
@@ -122,12 +121,12 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	warnings = append(warnings, settleAll(ctx, dir, open)...)
 	users := owners{}
 	for _, st := range list {
-		st.account(ctx, dir, invoke.Glance)
+		st.account(ctx, dir, invoke.ShortTimeout)
 		if fi, err := os.Stat(filepath.Join(dir, st.ID)); err == nil {
 			st.User = users.of(fi)
 		}
 		st.span()
-		st.learn()
+		st.readGrown()
 	}
 	return list, warnings, nil
 }
@@ -184,7 +183,7 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 	answers := make([]error, len(clusters))
 	var g sync.WaitGroup
 	for i, key := range clusters {
-		g.Go(func() { answers[i] = settle(ctx, dir, open[key], invoke.Glance) })
+		g.Go(func() { answers[i] = settle(ctx, dir, open[key], invoke.ShortTimeout) })
 	}
 	g.Wait()
 	for i, err := range answers {
@@ -215,7 +214,7 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 			st.countKept(st.queueState(known))
 			if st.current = st.unkept == nil && !st.later && st.unrecorded == 0; st.unrecorded > 0 {
-				st.unkept = errors.Join(st.unkept, fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on", message.Count(st.unrecorded, "task")))
+				st.unkept = errors.Join(st.unkept, fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on", text.Count(st.unrecorded, "task", "tasks")))
 			}
 			continue
 		}
@@ -228,7 +227,7 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 }
 
 // query asks a cluster about jobs.
-func query(ctx context.Context, dir string, list []*Status, limit time.Duration) (map[string]queue.State, error) {
+func query(ctx context.Context, dir string, list []*Status, limit time.Duration) (map[string]batch.State, error) {
 	c := list[0].Cluster
 	var ids []string
 	var kept []*batch.Submitted
@@ -239,13 +238,13 @@ func query(ctx context.Context, dir string, list []*Status, limit time.Duration)
 		kept = append(kept, s)
 	}
 	if k := c.keeper(); k != nil {
-		return c.within(ctx, limit, func(ctx context.Context) (map[string]queue.State, error) { return k.QueryKept(ctx, kept) })
+		return c.within(ctx, limit, func(ctx context.Context) (map[string]batch.State, error) { return k.QueryKept(ctx, kept) })
 	}
 	return c.Query(ctx, ids, limit)
 }
 
 // countQueued counts the tasks by the scheduler's queue and the records.
-func (s *Status) countQueued(dir string, known map[string]queue.State) {
+func (s *Status) countQueued(dir string, known map[string]batch.State) {
 	n := s.queueState(known)
 	if s.Job.Packed() && !n.Gone() { // the queue has only the allocation
 		n.Alive = true
@@ -295,16 +294,16 @@ const collecting = 2 * time.Minute
 
 // renew writes the records that the target keeps, collects the tasks' output, and counts
 // again. If the usage of ended tasks is not available yet, it leaves all of that for later.
-func (s *Status) renew(ctx context.Context, home string, known map[string]queue.State) error {
-	var unheard error
+func (s *Status) renew(ctx context.Context, home string, known map[string]batch.State) error {
+	var unmeasured error
 	k, kept := s.keeper(), s.kept(home)
 	kept.Only = s.only
 	if s.Job.Measured() {
-		if s.later, unheard = k.Hear(s.Within(ctx), kept, known); s.later {
-			return unheard
+		if s.later, unmeasured = k.AddMeasurements(s.Within(ctx), kept, known); s.later {
+			return unmeasured
 		}
 	}
-	err := k.Learn(kept, known)
+	err := k.Record(kept, known)
 	if s.Job.Workflow != nil && err == nil && !s.Over && s.queueState(known).Gone() {
 		s.Over = true
 		err = s.write(home)
@@ -315,7 +314,7 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]queue.
 		err = k.Collect(s.Within(ctx), kept, false)
 	}
 	_, rerr := job.Readable(s.read(filepath.Dir(home)))
-	return errors.Join(unheard, err, rerr)
+	return errors.Join(unmeasured, err, rerr)
 }
 
 // count counts the records by state.
@@ -357,7 +356,7 @@ func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stoppe
 
 // countUnrecorded counts the tasks that have ended and have no record yet, as unrecorded only those whose
 // records the caller needs.
-func (s *Status) countUnrecorded(n queue.State) {
+func (s *Status) countUnrecorded(n batch.State) {
 	records := s.records()
 	open := func(k int) bool { return records[k] == nil || !records[k].Ended() }
 	s.unrecorded = 0
@@ -382,7 +381,7 @@ func (s *Status) countUnrecorded(n queue.State) {
 }
 
 // countKept counts the open tasks of a cluster that keeps the records of tasks itself.
-func (s *Status) countKept(n queue.State) {
+func (s *Status) countKept(n batch.State) {
 	if s.later { // the scheduler knows more than the records
 		s.Waiting = s.open() - s.Running
 		return

@@ -21,13 +21,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/node"
-	"hpcc/job/queue"
-	"hpcc/store/seal"
 )
 
 // A Submission is a submitted job, as stored in job.json in its directory.
@@ -61,7 +60,7 @@ func (s *Submission) writeScript(file, text string) error {
 	}
 	sum := sha256.Sum256([]byte(text))
 	s.Scripts[filepath.Base(file)] = hex.EncodeToString(sum[:])
-	return atomicfile.WriteSynced(file, []byte(text))
+	return files.WriteSynced(file, []byte(text))
 }
 
 // A Rerun is a resubmission of some tasks of a job.
@@ -148,7 +147,7 @@ func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
 	if j.Packed() || j.MultiProcess() || limit == nil || j.Array.Count() <= usualArray {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, invoke.Glance)
+	ctx, cancel := context.WithTimeout(ctx, invoke.ShortTimeout)
 	defer cancel()
 	n := limit(to.Within(ctx))
 	if n <= 0 || j.Array.Count() <= n {
@@ -232,10 +231,10 @@ const idTime = "060102-150405"
 // two jobs with that name start in one second. If the job carries values of variables, only
 // the owner can open the directory.
 func (s *Submission) directory(dir string) (string, error) {
-	if err := atomicfile.MakeDir(dir); err != nil {
+	if err := files.MakeDir(dir); err != nil {
 		return "", err
 	}
-	mode := 0o777 & atomicfile.Perm(filepath.Join(dir, "job"))
+	mode := 0o777 & files.Perm(filepath.Join(dir, "job"))
 	if s.Job.CarriesValues() {
 		mode = 0o700
 	}
@@ -282,10 +281,10 @@ func (s *Submission) Submit(ctx context.Context, j *job.Job, script string) erro
 func (s *Submission) write(home string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		b, err = seal.Object(b)
+		b, err = files.SealObject(b)
 	}
 	if err == nil {
-		err = atomicfile.WriteSynced(filepath.Join(home, "job.json"), b)
+		err = files.WriteSynced(filepath.Join(home, "job.json"), b)
 	}
 	if err != nil {
 		return fmt.Errorf("recording job %q: %w", s.Job.Name, err)
@@ -347,8 +346,8 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 			return nil
 		}
 		if p.due(n) || (ended > 0 && ended <= askSoon) {
-			err := st.refresh(ctx, dir, invoke.Patience)
-			st.account(ctx, dir, invoke.Patience)
+			err := st.refresh(ctx, dir, invoke.LongTimeout)
+			st.account(ctx, dir, invoke.LongTimeout)
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
 			}
@@ -383,11 +382,11 @@ func (c Cluster) scheduler() (batch.System, error) {
 }
 
 // queueState sums the queue states of the job and its reruns.
-func (s *Submission) queueState(known map[string]queue.State) queue.State {
-	var sum queue.State
+func (s *Submission) queueState(known map[string]batch.State) batch.State {
+	var sum batch.State
 	if s.Job.Interactive {
 		alive, here := node.Alive(s.Native)
-		return queue.State{Alive: alive || !here}
+		return batch.State{Alive: alive || !here}
 	}
 	ids := s.natives()
 	for i, id := range ids {

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/files"
+
 	"github.com/BurntSushi/toml"
 
-	"hpcc/job/message"
-	"hpcc/store/bounded"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // A tableFile is a TOML file in memory. Its errors have the file name and the line.
@@ -23,12 +23,12 @@ type tableFile struct{ name, text string }
 // value of another type, is an error with file and line. at wraps an error with the file's name
 // and the line of a key, if found.
 func ReadTables(file string, into any) (at func(key []string, err error) error, err error) {
-	b, err := wait.ReadFile(file, maxSiteFile)
+	b, err := files.ReadFile(file, maxSiteFile)
 	if err != nil {
 		return nil, err
 	}
 	f := &tableFile{file, string(b)}
-	md, err := bounded.TOML(f.text, into)
+	md, err := files.TOML(f.text, into)
 	if err != nil {
 		return nil, f.wrong(err)
 	}
@@ -36,7 +36,7 @@ func ReadTables(file string, into any) (at func(key []string, err error) error, 
 		key := unknown[0]
 		word := key[len(key)-1]
 		err := fmt.Errorf("unknown key %q", word)
-		if near := message.Nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
+		if near := text.Nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
 			err = fmt.Errorf("unknown key %q (did you mean %q?)", word, near)
 		}
 		return nil, f.atKey(key, err)

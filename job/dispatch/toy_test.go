@@ -17,7 +17,6 @@ import (
 	"hpcc/job/field"
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
-	"hpcc/job/queue"
 	"hpcc/job/translate"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
@@ -76,13 +75,13 @@ func (s *toy) Submit(_ context.Context, r *batch.Request) error {
 	return nil
 }
 
-func (s *toy) Query(_ context.Context, ids []string) (map[string]queue.State, error) {
-	out := map[string]queue.State{}
+func (s *toy) Query(_ context.Context, ids []string) (map[string]batch.State, error) {
+	out := map[string]batch.State{}
 	for _, id := range ids {
 		if r := s.queue[id]; r != nil && !s.ended[id] {
-			q := queue.State{Reason: "it plays"}
+			q := batch.State{Reason: "it plays"}
 			for k := range r.Job.Array.All() {
-				q.Add(k, queue.Waiting)
+				q.Add(k, batch.TaskWaiting)
 			}
 			out[id] = q
 		}

@@ -13,8 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/store/seal"
 )
 
 // Verify reads the files of all jobs below dir and compares them with their checksums:
@@ -77,9 +78,9 @@ func (v *jobVerifier) checkDir(name string, check func(rel string) error) {
 func (v *jobVerifier) site(rel string) error {
 	b, err := os.ReadFile(filepath.Join(v.dir, rel))
 	if err == nil {
-		_, err = seal.CheckText(b)
+		_, err = files.CheckText(b)
 	}
-	if errors.Is(err, seal.ErrNoSum) && json.Valid(bytes.SplitAfter(b, []byte("\n"))[0]) { // an older hpcc wrote it
+	if errors.Is(err, files.ErrNoSum) && json.Valid(bytes.SplitAfter(b, []byte("\n"))[0]) { // an older hpcc wrote it
 		return nil
 	}
 	return err

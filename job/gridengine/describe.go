@@ -11,7 +11,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/node"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // target is the name of the batch system.
@@ -32,7 +32,7 @@ func (System) Describe() *batch.Description {
 			Hosts:    func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
 			Spreads:  spreads,
 			Remote: func(host string, argv []string) []string { // qrsh passes one line to a shell
-				return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + shellword.Join(argv)}
+				return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + text.CommandLine(argv)}
 			},
 		},
 	}

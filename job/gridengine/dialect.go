@@ -12,8 +12,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // scripts is the dialect of qsub(1) of Grid Engine: directives anywhere in the file, long
@@ -189,7 +189,7 @@ func placement(r *dialect.Reader, name string) (perCPU bool, perHost int) {
 		return false, 0
 	case rule != "":
 		if n, err := strconv.Atoi(rule); err == nil && n > 0 {
-			r.Changed("%s places %s on each host (allocation_rule): they become processes", name, message.Count(n, "slot"))
+			r.Changed("%s places %s on each host (allocation_rule): they become processes", name, text.Count(n, "slot", "slots"))
 			return false, n
 		}
 	}
@@ -342,7 +342,7 @@ func readHost(r *dialect.Reader, v string) error {
 		list := dialect.List(strings.Trim(not, "()"), "|")
 		for _, h := range list {
 			if !dialect.HostName().MatchString(h) {
-				return fmt.Errorf("%q is not a host name", message.Short(h))
+				return fmt.Errorf("%q is not a host name", text.Short(h))
 			}
 		}
 		r.Job.NotHosts = list
@@ -400,7 +400,7 @@ func waitsFor(r *dialect.Reader, kind, v string) error {
 	ids := dialect.List(v, ",")
 	for _, id := range ids {
 		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
-			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", message.Short(id))
+			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", text.Short(id))
 		}
 	}
 	return r.After(kind, ids)
@@ -431,7 +431,7 @@ func finish(r *dialect.Reader) {
 		nodes := max(j.Nodes, 1)
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
-				return fmt.Errorf("%s cannot be divided equally among %d nodes", message.Count(n, "GPU"), nodes)
+				return fmt.Errorf("%s cannot be divided equally among %d nodes", text.Count(n, "GPU", "GPUs"), nodes)
 			}
 			j.GPUs = n / nodes
 			row.Become(field.Changed, fmt.Sprintf("%d for the full job (consumable JOB), %d on %s%s", n, j.GPUs, where, why))

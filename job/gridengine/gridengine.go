@@ -21,11 +21,9 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/jobscript"
-	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/quantity"
-	"hpcc/job/queue"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // System is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options are those of qsub(1) and
@@ -136,7 +134,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		// qrsh joins its arguments to one line for the queue's shell. With -pty but no terminal it would end by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
+		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), text.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), notes, nil
 	}
 	t.Line("#$ -S /bin/bash")
@@ -202,7 +200,7 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
 	}
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("submitting job %q to Grid Engine: qsub answered %q without a job ID; check \"qstat\" for the job", r.Job.Name, message.Short(string(out)))
+		return fmt.Errorf("submitting job %q to Grid Engine: qsub answered %q without a job ID; check \"qstat\" for the job", r.Job.Name, text.Short(string(out)))
 	}
 	r.Native = id
 	return nil
@@ -252,7 +250,7 @@ type row struct {
 }
 
 // Query returns the queue state of this user's jobs, and why they are in error.
-func (g System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
+func (g System) Query(ctx context.Context, _ []string) (map[string]batch.State, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-xml")
 	if err != nil {
 		return nil, fmt.Errorf("querying Grid Engine for jobs: %w", readError(out, err))
@@ -285,14 +283,14 @@ func (g System) Query(ctx context.Context, _ []string) (map[string]queue.State, 
 const maxReasons = 100
 
 // parseQueue parses the XML of qstat.
-func parseQueue(r io.Reader) (map[string]queue.State, error) {
-	jobs := map[string]queue.State{}
+func parseQueue(r io.Reader) (map[string]batch.State, error) {
+	jobs := map[string]batch.State{}
 	return jobs, eachElement(r, "job_list", func(row *row) {
-		s, state := jobs[row.ID], queue.Running
+		s, state := jobs[row.ID], batch.TaskRunning
 		if strings.Contains(row.State, "d") { // qdel asked for its end
-			state = queue.Ending
+			state = batch.TaskEnding
 		} else if reason := waitReason(row.State); reason != "" {
-			s.Reason, state = reason, queue.Waiting
+			s.Reason, state = reason, batch.TaskWaiting
 		}
 		tasks, err := job.ParseArray(row.Tasks)
 		if err != nil || tasks.IsZero() {
@@ -386,7 +384,7 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 		pty = "yes"
 	}
 	return func(argv []string) []string {
-		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-exec", "-q", "*@" + t.Host, "exec " + shellword.Join(argv)}
+		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-exec", "-q", "*@" + t.Host, "exec " + text.CommandLine(argv)}
 	}, true
 }
 

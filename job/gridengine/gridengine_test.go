@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/job/queue"
+	"hpcc/job/batch"
 	"hpcc/testdata/testenv"
 )
 
@@ -18,7 +18,7 @@ func TestGridEngineQueue(t *testing.T) {
 	defer f.Close()
 	got, err := parseQueue(f)
 	testenv.Check(t, err)
-	for id, want := range map[string]queue.State{
+	for id, want := range map[string]batch.State{
 		"2": {Running: 14, Waiting: 4, Reason: "suspended"}, "3": {Running: 1}, "4": {Waiting: 1, Reason: "error"},
 		"5": {Waiting: 1, Reason: "held"}, "6": {Waiting: 1, Reason: "no free slots yet"},
 	} {
@@ -27,7 +27,7 @@ func TestGridEngineQueue(t *testing.T) {
 			t.Errorf("job %s: %+v; want %+v", id, got[id], want)
 		}
 	}
-	if s := got["2"].States; s[16] != queue.Running || s[17] != queue.Waiting || s[4] != 0 {
+	if s := got["2"].States; s[16] != batch.TaskRunning || s[17] != batch.TaskWaiting || s[4] != 0 {
 		t.Errorf("tasks of job 2: %v; want 16 running, 17 waiting, and no 4", s)
 	}
 	many := `<job_info><job_info><job_list state="pending"><JB_job_number>7</JB_job_number><state>qw</state><tasks>7-20:1,30,40-50:5</tasks></job_list></job_info></job_info>`

@@ -12,16 +12,17 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"strings"
 	"time"
 
-	"hpcc/store/wait"
+	"hpcc/web"
+
+	"hpcc/text"
 )
 
 // Time limits for listing jobs. The batch systems' own commands give up after 10 s or more.
 const (
-	Glance   = 5 * time.Second  // if the records of tasks already have most of the answer
-	Patience = 30 * time.Second // if a decision depends on the answer
+	ShortTimeout = 5 * time.Second  // if the records of tasks already have most of the answer
+	LongTimeout  = 30 * time.Second // if a decision depends on the answer
 )
 
 // MaxListing is the largest listing that is parsed, in bytes.
@@ -45,7 +46,7 @@ func Probe(ctx context.Context, args []string) ([]byte, error) {
 
 // CommandTime returns the time limit of a command, by default three minutes. Commands of some batch systems only give up
 // after a minute or more.
-func CommandTime(ctx context.Context) time.Duration { return 3 * wait.Limits(ctx).Header }
+func CommandTime(ctx context.Context) time.Duration { return 3 * web.LimitsOf(ctx).Header }
 
 // A SilentError reports a command that did not end in time.
 type SilentError struct {
@@ -98,8 +99,8 @@ func Run(cmd *exec.Cmd) ([]byte, error) {
 
 // Error returns the message of a command as an error, or err if it printed nothing.
 func Error(out []byte, err error) error {
-	if text := strings.Join(strings.Fields(string(out)), " "); text != "" {
-		return errors.New(text)
+	if line := text.OneLine(string(out)); line != "" {
+		return errors.New(line)
 	}
 	return err
 }

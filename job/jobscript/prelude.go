@@ -12,7 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dialect"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // Body returns the script for a bash that reads it from standard input. It sets the variables of the script's scheduler,
@@ -22,9 +22,9 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	t := &Writer{}
 	t.WriteString(Prelude(s, j, to))
 	if s.Start != "" && s.Start != j.Dir && !to.Target.Pods() {
-		t.Line("cd %s || exit 97 # where %s starts jobs", shellword.Quote(s.Start), s.FromTitle)
+		t.Line("cd %s || exit 97 # where %s starts jobs", text.Quote(s.Start), s.FromTitle)
 	}
-	end := shellword.Delimiter("HPCC_SCRIPT", s.Body)
+	end := text.Delimiter("HPCC_SCRIPT", s.Body)
 	if slices.ContainsFunc(to.Hides, func(prefix string) bool { return strings.Contains("\n"+s.Body, "\n"+prefix) }) {
 		t.Line("# The | at the start of each line keeps %s from reading directives in here.", to.Target)
 		t.Line("exec 3< <(sed 's/^|//' <<'%s'", end)
@@ -48,7 +48,7 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	if s.Login != "" { // it reads the user's profile, and passes its environment on
 		argv = append([]string{s.Login, "-l", "-c", `exec "$@"`, path.Base(s.Login)}, argv...)
 	}
-	t.Line(`exec %s "$@" </dev/null`, shellword.Join(argv))
+	t.Line(`exec %s "$@" </dev/null`, text.CommandLine(argv))
 	return t.String()
 }
 

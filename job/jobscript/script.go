@@ -16,7 +16,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dialect"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A Writer is a script being written.
@@ -29,22 +29,22 @@ func (t *Writer) Line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a..
 // modules and the change of directory. If the directory is missing the script
 // ends, because a batch system could run it elsewhere, for example in /tmp.
 func (t *Writer) Common(j *job.Job) {
-	t.Line("export HPCC_STORE=%s", shellword.Quote(j.Store))
-	t.WriteString(shellword.Exports(j.Env))
+	t.Line("export HPCC_STORE=%s", text.Quote(j.Store))
+	t.WriteString(text.Exports(j.Env))
 	if j.EnvFile != "" {
-		t.Line(". %s || exit 97 # variables, in a file that only you can read", shellword.Quote(j.EnvFile))
+		t.Line(". %s || exit 97 # variables, in a file that only you can read", text.Quote(j.EnvFile))
 	}
 	if len(j.Modules) > 0 { // the shells of jobs do not always define the command
 		t.Line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
-		t.Line("module load %s || exit 97", shellword.Join(j.Modules))
+		t.Line("module load %s || exit 97", text.CommandLine(j.Modules))
 	}
-	t.Line("cd %s || exit 97", shellword.Quote(j.Dir))
+	t.Line("cd %s || exit 97", text.Quote(j.Dir))
 }
 
 // Caller writes the line that restores the variables and limits of the process that submitted the job.
 func (t *Writer) Caller(j *job.Job) {
 	if j.CallerFile != "" {
-		t.Line(". %s || exit 97 # the variables, umask and limits of your shell, in a file that only you can read", shellword.Quote(j.CallerFile))
+		t.Line(". %s || exit 97 # the variables, umask and limits of your shell, in a file that only you can read", text.Quote(j.CallerFile))
 	}
 }
 
@@ -61,7 +61,7 @@ func InteractiveCommand(j *job.Job, to *dialect.Dialect, id string) string {
 }
 
 func interactive(j *job.Job, c TaskCall) string {
-	return strings.Join(taskArgv(j, c), " ") + " -- " + shellword.Join(j.Argv())
+	return strings.Join(taskArgv(j, c), " ") + " -- " + text.CommandLine(j.Argv())
 }
 
 // CommandLine returns the job as one shell line, for schedulers that join the arguments of an interactive job.
@@ -70,7 +70,7 @@ func CommandLine(j *job.Job, to *dialect.Dialect) string {
 	t.Caller(j)
 	t.Common(j)
 	t.Line("exec %s", interactive(j, TaskCall{To: to, ID: `"$HPCC_SUBMISSION"`, Limit: true, Signal: true, Needs: true}))
-	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
+	return "exec /bin/bash -c " + text.Quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
 // Quoted returns s for a directive, in quotes if it contains blanks.
@@ -102,10 +102,10 @@ func (t *Writer) Task(j *job.Job, c TaskCall, launch ...string) {
 
 // taskArgv returns the quoted argv of "hpcc task".
 func taskArgv(j *job.Job, c TaskCall) []string {
-	w := []string{shellword.Quote(j.Program), "task", "--job", c.ID}
+	w := []string{text.Quote(j.Program), "task", "--job", c.ID}
 	add := func(argv ...string) {
 		for _, x := range argv {
-			w = append(w, shellword.Quote(x))
+			w = append(w, text.Quote(x))
 		}
 	}
 	switch {
@@ -169,14 +169,14 @@ func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch 
 		launch = j.RayArgs(to.Target)
 	}
 	if j.StartsProcesses() || j.Ray {
-		t.Line(`  %s \`, shellword.Join(launch))
+		t.Line(`  %s \`, text.CommandLine(launch))
 	}
 	if j.Script == nil {
-		t.Line("  %s", shellword.Join(j.Argv()))
+		t.Line("  %s", text.CommandLine(j.Argv()))
 		return
 	}
-	end := shellword.Delimiter("HPCC_TASK", j.Script.Body)
-	t.Line("  %s <<'%s'", shellword.Join(j.Argv()), end)
+	end := text.Delimiter("HPCC_TASK", j.Script.Body)
+	t.Line("  %s <<'%s'", text.CommandLine(j.Argv()), end)
 	t.WriteString(Body(j.Script, j, to))
 	t.Line("%s", end)
 }

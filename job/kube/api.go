@@ -16,10 +16,11 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/web"
+
+	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/queue"
 	"hpcc/job/tunnel"
-	"hpcc/store/wait"
 )
 
 // A Proxy sends requests to the server through "kubectl proxy" on a private socket. It supports all
@@ -46,7 +47,7 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 	stderr := &tunnel.Tail{}
 	a.cmd.Stderr = stderr
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	a.client = &http.Client{Transport: wait.Transport{Base: &http.Transport{
+	a.client = &http.Client{Transport: web.Transport{Base: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
@@ -59,7 +60,7 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 		}
 		return nil, err
 	}
-	late := time.After(invoke.Patience)
+	late := time.After(invoke.LongTimeout)
 	ended := make(chan error, 1)
 	go func() { ended <- a.cmd.Wait() }()
 	for {
@@ -78,7 +79,7 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 			return nil, ctx.Err()
 		case <-late:
 			a.Close()
-			return nil, fmt.Errorf("starting %s: it did not listen on its socket within %v", strings.Join(w[:len(w)-1], " "), invoke.Patience)
+			return nil, fmt.Errorf("starting %s: it did not listen on its socket within %v", strings.Join(w[:len(w)-1], " "), invoke.LongTimeout)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -139,7 +140,7 @@ func (a *Proxy) get(ctx context.Context, path string, into any) error {
 
 // TerminationMessage sets the images and termination messages of the attempts of a workflow. want
 // holds the attempts by the name of their pod.
-func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[string][]*queue.Attempt) error {
+func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
 	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Path("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
 		for _, t := range want[pods[i].Metadata.Name] {
@@ -151,7 +152,7 @@ func (a *Proxy) TerminationMessage(ctx context.Context, id string, want map[stri
 
 // Pulls sets how long the image pulls of attempts took, from the cluster's events. want holds the
 // attempts by the name of their pod.
-func (a *Proxy) Pulls(ctx context.Context, want map[string][]*queue.Attempt) {
+func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 	for pod, d := range a.pullTimes(ctx) {
 		for _, t := range want[pod] {
 			t.Pulled = d

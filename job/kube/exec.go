@@ -64,7 +64,7 @@ func (k System) Enter(ctx context.Context, t *job.Task, argv []string, terminal 
 
 // Read runs argv in the container of a task; see [batch.Keeper].
 func (k System) Read(ctx context.Context, t *job.Task, most int64, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, invoke.Glance)
+	ctx, cancel := context.WithTimeout(ctx, invoke.ShortTimeout)
 	defer cancel()
 	w := Argv(ctx, k.Target, append([]string{"exec", t.Native, "--container=" + MainContainer, "--"}, argv...)...)
 	cmd, stderr := invoke.Command(ctx, "/", w[0], w[1:]...), &tunnel.Tail{}

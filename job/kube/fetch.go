@@ -158,7 +158,7 @@ func (k System) startReader(ctx context.Context, f *batch.Fetch, j *job.Job) (na
 		return "", nil, readError(out, err)
 	}
 	end = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.LongTimeout)
 		defer cancel()
 		if out, err := k.kube(ctx, "delete", "pod", name, "--ignore-not-found", "--wait=false"); err != nil {
 			f.Report(fmt.Sprintf("warning: the pod %s remains until its time limit: %v", name, readError(out, err)))

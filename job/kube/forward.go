@@ -15,8 +15,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
 	"hpcc/job/tunnel"
+	"hpcc/text"
 )
 
 // Forward opens a tunnel to a port of a task's pod with "kubectl port-forward", which listens on a free
@@ -110,7 +110,7 @@ func (w *podForwarder) carry(conn tunnel.Conn) error {
 			return nil
 		}
 		if messages := f.messages(); !strings.Contains(messages, "connection refused") {
-			return errors.New(message.OneLine(messages))
+			return errors.New(text.OneLine(messages))
 		}
 		return fmt.Errorf("no program listens on port %d of pod %s", w.port, w.pod)
 	})
@@ -124,8 +124,8 @@ type podForward struct {
 	messages func() string
 }
 
-// podPatience limits how long kubectl may take until it listens.
-const podPatience = 60 * time.Second
+// podTimeout limits how long kubectl may take until it listens.
+const podTimeout = 60 * time.Second
 
 // startPodForward starts the command and returns once it listens.
 func startPodForward(ctx context.Context, command []string) (*podForward, error) {
@@ -157,8 +157,8 @@ func startPodForward(ctx context.Context, command []string) (*podForward, error)
 		return &podForward{local, time.Now(), gone, messages.String}, nil
 	case <-gone:
 		return nil, readError([]byte(messages.String()), errors.New("it ended without a message"))
-	case <-time.After(podPatience):
-		err = fmt.Errorf("no answer in %s", podPatience)
+	case <-time.After(podTimeout):
+		err = fmt.Errorf("no answer in %s", podTimeout)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

@@ -11,10 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 )
 
@@ -138,7 +139,7 @@ func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, 
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(s.Job.Dir, file)
 	}
-	f, err := atomicfile.Temp(file, 0o666&atomicfile.Perm(file))
+	f, err := files.Temp(file, 0o666&files.Perm(file))
 	if err != nil {
 		return fmt.Errorf("saving the log of task %d: %w", t.Index, err)
 	}
@@ -168,10 +169,7 @@ func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, 
 	if k.keptMore(s, f, file) {
 		return t.NoteLog(s.Home, file, true)
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), file); err != nil {
+	if err := files.Commit(f, nil, file, true); err != nil {
 		return fmt.Errorf("saving the log of task %d: %w", t.Index, err)
 	}
 	return t.NoteLog(s.Home, file, true)

@@ -19,7 +19,6 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/node"
-	"hpcc/job/queue"
 )
 
 // System is Kubernetes 1.29 or later, or OpenShift 4.16 or later. It runs Jobs of the API batch/v1
@@ -27,7 +26,7 @@ import (
 type System struct {
 	Target job.Target
 	Source func(ctx context.Context, workflow string) (LogSource, error)           // opens the logs of the pods; nil: from the API
-	Assign func(s *batch.Submitted, list []queue.Attempt) ([]queue.Attempt, error) // assigns attempts to tasks; nil: by their index
+	Assign func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // assigns attempts to tasks; nil: by their index
 }
 
 // The API's limits for Jobs, and how long a Job stays after its end.

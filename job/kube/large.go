@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
-	"hpcc/job/queue"
 )
 
 // The Job of a large array counts its tasks and lists which of them have ended. hpcc reads a pod only
@@ -100,9 +100,9 @@ func refusal(code int, status string, body []byte) error {
 }
 
 // QueryKept returns the queue state of jobs, and writes records of large ones; see [batch.Keeper].
-func (k System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[string]queue.State, error) {
+func (k System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[string]batch.State, error) {
 	var small, large []string
-	var looks []*look
+	var surveys []*survey
 	for _, s := range list {
 		for i, id := range s.Natives {
 			if !isLarge(s, i) {
@@ -110,7 +110,7 @@ func (k System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[str
 				continue
 			}
 			large = append(large, id)
-			looks = append(looks, &look{ctx: ctx, k: k, s: s, i: i, array: s.Arrays[i]})
+			surveys = append(surveys, &survey{ctx: ctx, k: k, s: s, i: i, array: s.Arrays[i]})
 		}
 	}
 	if len(large) == 0 {
@@ -121,7 +121,7 @@ func (k System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[str
 		return nil, err
 	}
 	defer api.Close()
-	known := map[string]queue.State{}
+	known := map[string]batch.State{}
 	if len(small) > 0 {
 		if known, err = k.query(ctx, api, small); err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func (k System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[str
 	if err != nil {
 		return nil, fmt.Errorf("querying %s for jobs: %w", title(k.Target), err)
 	}
-	for _, l := range looks {
+	for _, l := range surveys {
 		id := l.s.Natives[l.i]
 		if at := slices.IndexFunc(jobs, func(o jobState) bool { return o.Metadata.Labels[jobLabel] == id }); at >= 0 {
 			l.job = &jobs[at]
@@ -148,8 +148,8 @@ func (k System) QueryKept(ctx context.Context, list []*batch.Submitted) (map[str
 	return known, nil
 }
 
-// A look reads what has changed in a large Job since the last one.
-type look struct {
+// A survey reads what has changed in a large Job since the last one.
+type survey struct {
 	ctx   context.Context
 	k     System
 	api   *Proxy
@@ -178,7 +178,7 @@ type run struct {
 
 func runOf(t *job.Task) run { return run{t.Native, t.Start.UnixNano()} }
 
-// progress is what looks at a Job keep for the next one.
+// progress is what surveys at a Job keep for the next one.
 type progress struct {
 	Seen       string `json:"seen,omitempty"`       // version of the Job at the last complete look
 	Unfinished string `json:"unfinished,omitempty"` // token of the page to go on with, in the list of pods that have not succeeded
@@ -191,7 +191,7 @@ const progressFile = "pods.json"
 // state writes the records of the Job's tasks and returns its queue state, without them. It returns
 // false if the cluster has nothing of the Job. At the deadline of its context, it leaves the rest of
 // the records to the next look.
-func (l *look) state() (st queue.State, there bool, err error) {
+func (l *survey) state() (st batch.State, there bool, err error) {
 	if err := l.open(); err != nil {
 		return st, false, err
 	}
@@ -212,14 +212,14 @@ func (l *look) state() (st queue.State, there bool, err error) {
 	if l.kept != before {
 		all.Jobs[l.s.Natives[l.i]] = l.kept
 		if b, jerr := json.Marshal(all); jerr == nil {
-			err = errors.Join(err, atomicfile.Write(filepath.Join(l.s.Home, progressFile), b))
+			err = errors.Join(err, files.Write(filepath.Join(l.s.Home, progressFile), b))
 		}
 	}
 	if errors.Is(l.ctx.Err(), context.DeadlineExceeded) {
 		err = nil
 	}
 	if l.job == nil {
-		return queue.State{Running: l.running}, l.pods > 0, err
+		return batch.State{Running: l.running}, l.pods > 0, err
 	}
 	if st.Reason == "" && len(l.leaving) > 0 {
 		st.Reason = l.why(l.leaving, &st)
@@ -234,8 +234,8 @@ func (l *look) state() (st queue.State, there bool, err error) {
 }
 
 // open reads the records of the job, and which tasks of the Job have ended.
-func (l *look) open() error {
-	if l.params = l.s.Job.Params; l.params.Reopen() != nil { // see Learn
+func (l *survey) open() error {
+	if l.params = l.s.Job.Params; l.params.Reopen() != nil { // see Record
 		l.params = job.Params{}
 	}
 	l.last, l.earlier, l.known = map[int]*job.Task{}, map[int]int{}, map[run]bool{}
@@ -258,7 +258,7 @@ func (l *look) open() error {
 }
 
 // note adds the record of a task's last attempt.
-func (l *look) note(t *job.Task) {
+func (l *survey) note(t *job.Task) {
 	l.last[t.Index] = t
 	if t.Ended() {
 		l.known[runOf(t)] = true
@@ -277,17 +277,17 @@ func positions(text string) map[int]bool {
 }
 
 // index returns the index of the task at a position in the Job.
-func (l *look) index(position int) int {
+func (l *survey) index(position int) int {
 	k, _ := l.array.Nth(position + 1)
 	return k
 }
 
 // rerun reports whether a later Job has the task at a position.
-func (l *look) rerun(position int) bool { return isIn(l.s.Arrays[l.i+1:], l.index(position)) }
+func (l *survey) rerun(position int) bool { return isIn(l.s.Arrays[l.i+1:], l.index(position)) }
 
 // counts returns the queue state by the Job's own counts. Its reason is that of the first page of
 // waiting pods.
-func (l *look) counts() queue.State {
+func (l *survey) counts() batch.State {
 	var waiting []podState
 	if o := &l.job.Status; o.Active > o.Ready && l.s.Only == nil {
 		waiting, _ = pagesOf[podState](l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector("status.phase=Pending", nil), 1)
@@ -304,12 +304,12 @@ func (l *look) counts() queue.State {
 }
 
 // why returns why tasks do not start or go on, from their pods.
-func (l *look) why(pods []podState, st *queue.State) string {
+func (l *survey) why(pods []podState, st *batch.State) string {
 	return newReader(l.ctx, l.api, []jobState{*l.job}).job(l.job, pods, st)
 }
 
 // selector returns the query for pods of the Job, by their fields and the positions of their tasks.
-func (l *look) selector(fields string, positions []int) string {
+func (l *survey) selector(fields string, positions []int) string {
 	labels := jobLabel + "=" + l.s.Natives[l.i]
 	if len(positions) > 0 {
 		var list []string
@@ -322,7 +322,7 @@ func (l *look) selector(fields string, positions []int) string {
 }
 
 // read writes the records that are missing.
-func (l *look) read() error {
+func (l *survey) read() error {
 	if l.s.Only != nil {
 		return l.readOnly()
 	}
@@ -352,7 +352,7 @@ func (l *look) read() error {
 }
 
 // readOnly writes the records of the tasks that the caller has named.
-func (l *look) readOnly() error {
+func (l *survey) readOnly() error {
 	var want []int
 	position := 0
 	for k := range l.array.All() {
@@ -371,7 +371,7 @@ func (l *look) readOnly() error {
 
 // all reads all pods that a selector matches, and writes their records. On clusters whose pods have no
 // index label, no positions select pods, so it reads those of all tasks.
-func (l *look) all(fields string, positions []int) error {
+func (l *survey) all(fields string, positions []int) error {
 	var pods []podState
 	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector(fields, positions), "", func(items []podState, token, _ string) error {
 		if token == "" {
@@ -386,12 +386,12 @@ func (l *look) all(fields string, positions []int) error {
 	if len(pods) == 0 && len(positions) > 0 && !l.indexed {
 		return l.all(fields, nil)
 	}
-	return l.learn(pods)
+	return l.record(pods)
 }
 
 // unfinished reads the pods of tasks that run or have failed. The pods of a task follow each other in
 // the list, which is ordered by name. Those of the last task in a page wait for the next page.
-func (l *look) unfinished() error {
+func (l *survey) unfinished() error {
 	var rest []podState
 	query := l.selector("status.phase!=Succeeded,status.phase!=Pending", nil)
 	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), query, l.kept.Unfinished, func(items []podState, token, next string) error {
@@ -404,7 +404,7 @@ func (l *look) unfinished() error {
 		for next != "" && n > 0 && rest[n-1].Index() == rest[len(rest)-1].Index() {
 			n--
 		}
-		err := l.learn(slices.Clone(rest[:n]))
+		err := l.record(slices.Clone(rest[:n]))
 		rest = rest[n:]
 		return err
 	})
@@ -416,13 +416,13 @@ func (l *look) unfinished() error {
 
 // succeeded reads the pods of successful tasks without a record. A task whose pod is deleted gets a
 // record without its times.
-func (l *look) succeeded() error {
+func (l *survey) succeeded() error {
 	missing := l.unrecorded(l.completed)
 	for started := false; len(missing) > pageSize && !started; missing = l.unrecorded(l.completed) {
 		started = l.kept.Succeeded == ""
 		query := l.selector("status.phase=Succeeded", nil)
 		err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), query, l.kept.Succeeded, func(items []podState, _, next string) error {
-			if err := l.learn(items); err != nil {
+			if err := l.record(items); err != nil {
 				return err
 			}
 			l.kept.Succeeded = next
@@ -445,13 +445,13 @@ func (l *look) succeeded() error {
 }
 
 // withoutPod returns the record of a task that has ended and whose pod is deleted.
-func (l *look) withoutPod(position int) *job.Task {
+func (l *survey) withoutPod(position int) *job.Task {
 	k, now := l.index(position), time.Now().UTC()
 	return &job.Task{Index: k, Attempt: l.earlier[k], Start: now, End: now, Gone: true, Params: l.params.Row(k)}
 }
 
 // unrecorded returns the positions of ended tasks without a complete record.
-func (l *look) unrecorded(ended map[int]bool) (list []int) {
+func (l *survey) unrecorded(ended map[int]bool) (list []int) {
 	for k := range ended {
 		if t := l.last[l.index(k)]; (t == nil || !t.Ended()) && !l.rerun(k) {
 			list = append(list, k)
@@ -461,9 +461,9 @@ func (l *look) unrecorded(ended map[int]bool) (list []int) {
 	return list
 }
 
-// learn writes the records of pods. All pods of a task that have not succeeded must be among them.
-func (l *look) learn(pods []podState) error {
-	var st queue.State
+// recordAttempt writes the records of pods. All pods of a task that have not succeeded must be among them.
+func (l *survey) record(pods []podState) error {
+	var st batch.State
 	learnPods(&st, pods, func(k int) bool { return l.failed[k] || (!l.completed[k] && (l.job == nil || l.job.ended())) })
 	l.pods, l.running = l.pods+len(pods), l.running+st.Running
 	for i := range pods {
@@ -484,7 +484,7 @@ func (l *look) learn(pods []podState) error {
 		if l.known[runOf(&a.Task)] || before.OK() || (same && !a.Ended()) {
 			continue
 		}
-		if err := l.hear(a); err != nil {
+		if err := l.addMeasurements(a); err != nil {
 			return err
 		}
 		t := a.Task
@@ -499,7 +499,7 @@ func (l *look) learn(pods []podState) error {
 			good = append(good, t)
 			continue
 		}
-		if err := l.k.learn(l.s, l.i, a, l.params); err != nil {
+		if err := l.k.recordAttempt(l.s, l.i, a, l.params); err != nil {
 			return err
 		}
 		if a.Last || !a.Ended() {
@@ -512,7 +512,7 @@ func (l *look) learn(pods []podState) error {
 }
 
 // collect writes the records of successful tasks.
-func (l *look) collect(list []job.Task) error {
+func (l *survey) collect(list []job.Task) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -525,8 +525,8 @@ func (l *look) collect(list []job.Task) error {
 	return nil
 }
 
-// hear sets how long the image pull of a measured attempt took.
-func (l *look) hear(a *queue.Attempt) error {
+// addMeasurements sets how long the image pull of a measured attempt took.
+func (l *survey) addMeasurements(a *batch.Attempt) error {
 	if !l.s.Job.Measured() || !a.Ended() {
 		return nil
 	}

@@ -18,7 +18,6 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
-	"hpcc/job/queue"
 )
 
 // The variables that select kubectl's cluster, in addition to KUBECONFIG. A submitted job keeps them.
@@ -135,7 +134,7 @@ func (k System) tie(ctx context.Context, name, kind, object string) {
 // takeBack deletes the objects that were created before the server refused the rest. It deletes only
 // those, because others with the job's name may belong to someone else.
 func (k System) takeBack(ctx context.Context, answer []byte) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invoke.LongTimeout)
 	defer cancel()
 	for line := range strings.Lines(string(answer)) {
 		if made := strings.TrimSpace(line); madeObject().MatchString(made) {
@@ -256,7 +255,7 @@ func jobsSelector(ids []string) string {
 const maxSelected = 100
 
 // Query reads jobs and their pods. The pods replace the records of other targets.
-func (k System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
+func (k System) Query(ctx context.Context, ids []string) (map[string]batch.State, error) {
 	api, err := k.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -265,7 +264,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]queue.State
 	return k.query(ctx, api, ids)
 }
 
-func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string]queue.State, error) {
+func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string]batch.State, error) {
 	selector := jobsSelector(ids)
 	jobs, err := listOf[jobState](ctx, api, "/apis/batch/v1/"+api.Path("jobs"), selector)
 	if err != nil {
@@ -279,7 +278,7 @@ func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string
 	for _, p := range list {
 		of[p.Metadata.Labels[jobLabel]] = append(of[p.Metadata.Labels[jobLabel]], p)
 	}
-	known, why := map[string]queue.State{}, newReader(ctx, api, jobs)
+	known, why := map[string]batch.State{}, newReader(ctx, api, jobs)
 	for _, o := range jobs {
 		id := o.Metadata.Labels[jobLabel]
 		s := o.queueState(of[id])
@@ -291,7 +290,7 @@ func (k System) query(ctx context.Context, api *Proxy, ids []string) (map[string
 			continue
 		}
 		if len(of[id]) > 0 { // the job is deleted and its pods are ending
-			s := queue.State{Waiting: 1}
+			s := batch.State{Waiting: 1}
 			learnPods(&s, of[id], func(int) bool { return true })
 			s.Reason = why.job(&jobState{}, of[id], &s)
 			if len(s.Tasks) > 0 {

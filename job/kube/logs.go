@@ -15,9 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/store/wait"
 )
 
 // A LogSource reads the output of the programs in pods.
@@ -32,7 +33,7 @@ const MaxConcurrentLogs = 8
 // Log opens the output of a pod's program; with follow it continues until the program ends.
 func (a *Proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	if follow {
-		ctx = wait.Forever(ctx)
+		ctx = web.Forever(ctx)
 	}
 	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.Path("pods"), url.PathEscape(pod), MainContainer, follow))
 }
@@ -175,7 +176,7 @@ func (w *watch) stream(ctx context.Context) error {
 		w.version = list.Metadata.ResourceVersion
 		w.report()
 	}
-	body, err := w.api.stream(wait.Forever(ctx), fmt.Sprintf("%s?watch=true&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%s&%s",
+	body, err := w.api.stream(web.Forever(ctx), fmt.Sprintf("%s?watch=true&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%s&%s",
 		w.path, int(watchTime.Seconds()), url.QueryEscape(w.version), w.query))
 	if err != nil {
 		return err

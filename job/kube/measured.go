@@ -11,13 +11,13 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/files"
+
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/queue"
 	"hpcc/metrics"
 )
 
@@ -97,7 +97,7 @@ func readLine(text, kind string, into any) recordLine {
 
 // keepMeasured writes the measurements of an ended task: what its program left, and what the job and
 // the cluster know.
-func (k System) keepMeasured(s *batch.Submitted, a *queue.Attempt, t *job.Task) error {
+func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) error {
 	if t.Native == "" { // it never started
 		return nil
 	}
@@ -132,7 +132,7 @@ func (k System) keepMeasured(s *batch.Submitted, a *queue.Attempt, t *job.Task) 
 	if t.Problem != "" {
 		footer.set("problem", t.Problem)
 	}
-	if err := atomicfile.Write(filepath.Join(s.Home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
+	if err := files.Write(filepath.Join(s.Home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
 		return fmt.Errorf("saving the measurements of task %d: %w", t.Index, err)
 	}
 	if known {
@@ -162,7 +162,7 @@ func outlived(f *metrics.Footer, h *metrics.Header, t *job.Task) {
 }
 
 // describe adds the job's properties to a header. The host is the node, not the pod.
-func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Header, a *queue.Attempt, t *job.Task) {
+func (k System) describe(s *batch.Submitted, header recordLine, h *metrics.Header, a *batch.Attempt, t *job.Task) {
 	machine := recordLine{}
 	if _ = json.Unmarshal(header["machine"], &machine); machine == nil { // it was null
 		machine = recordLine{}
@@ -197,14 +197,14 @@ func digestIn(ref string) string {
 	return d
 }
 
-// Hear reads how long image pulls took, and the termination messages if the pods have not been queried
+// AddMeasurements reads how long image pulls took, and the termination messages if the pods have not been queried
 // yet; see [batch.Keeper].
-func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]queue.State) (later bool, err error) {
-	want, err := unheard(s, known)
+func (k System) AddMeasurements(ctx context.Context, s *batch.Submitted, known map[string]batch.State) (later bool, err error) {
+	want, err := withoutRecord(s, known)
 	if len(want) == 0 || err != nil {
 		return err != nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	ctx, cancel := context.WithTimeout(ctx, invoke.LongTimeout)
 	defer cancel()
 	api, err := k.Open(ctx)
 	if err == nil {
@@ -220,8 +220,8 @@ func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]q
 	return false, nil
 }
 
-// unheard returns the ended attempts without a record, by pod.
-func unheard(s *batch.Submitted, known map[string]queue.State) (map[string][]*queue.Attempt, error) {
+// withoutRecord returns the ended attempts without a record, by pod.
+func withoutRecord(s *batch.Submitted, known map[string]batch.State) (map[string][]*batch.Attempt, error) {
 	var r job.Records
 	if err := r.Read(s.Home, true); err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func unheard(s *batch.Submitted, known map[string]queue.State) (map[string][]*qu
 			complete[run{t.Native, t.Start.UnixNano()}] = true
 		}
 	}
-	want := map[string][]*queue.Attempt{}
+	want := map[string][]*batch.Attempt{}
 	for _, id := range s.Natives {
 		kept := map[run]bool{}
 		for _, a := range ofNodes(s.Job, known[id]) {

@@ -12,7 +12,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
-	"hpcc/job/queue"
 	"hpcc/metrics"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
@@ -67,10 +66,10 @@ func TestMeasuredPods(t *testing.T) {
 		s := &batch.Submitted{ID: "train-x", Home: home, Natives: []string{"train-x"}, Arrays: make([]job.Array, 1),
 			At:  func(*job.Task) time.Time { return time.Date(2026, 11, 22, 3, 58, 0, 0, time.UTC) },
 			Job: &job.Job{Name: "train", Measure: true, CPUs: 2, Image: "base", Args: []string{"main"}, Pod: job.Pod{Measurer: job.Measurer{Argv: []string{"x"}, Config: "sha256:c", Architecture: "amd64"}}}}
-		st := queue.State{}
+		st := batch.State{}
 		learnPods(&st, []podState{measuredPod(c.exit, c.reason, c.message)}, func(int) bool { return true })
 		st.Tasks[0].Pulled = 1500 * time.Millisecond
-		testenv.Check(t, (System{Target: job.Kubernetes}).Learn(s, map[string]queue.State{"train-x": st}))
+		testenv.Check(t, (System{Target: job.Kubernetes}).Record(s, map[string]batch.State{"train-x": st}))
 		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -114,9 +113,9 @@ func FuzzPodRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message string, exit int) {
 		home := t.TempDir()
 		s := &batch.Submitted{ID: "a-b", Home: home, Natives: []string{"a-b"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "a", Measure: true}, At: func(*job.Task) time.Time { return time.Time{} }}
-		st := queue.State{}
+		st := batch.State{}
 		learnPods(&st, []podState{measuredPod(exit, "Error", message)}, func(int) bool { return true })
-		testenv.Check(t, (System{Target: job.Kubernetes}).Learn(s, map[string]queue.State{"a-b": st}))
+		testenv.Check(t, (System{Target: job.Kubernetes}).Record(s, map[string]batch.State{"a-b": st}))
 		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
 		header, _, footer, _ := podRecord(string(text))
 		if err != nil || header == nil || footer == nil || len(text) > 2*16<<10 {

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // maxNative limits one value of --native, in bytes.
@@ -54,20 +54,20 @@ var (
 
 // readNative parses the values of --native, each a YAML mapping of fields of the pod. Later ones win.
 func readNative(texts []string) (n native, err error) {
-	for _, text := range texts {
+	for _, fragment := range texts {
 		var doc yaml.Node
-		d := yaml.NewDecoder(strings.NewReader(text))
-		if len(text) > maxNative {
-			return n, fmt.Errorf("--native has %d bytes; at most %d are allowed", len(text), maxNative)
+		d := yaml.NewDecoder(strings.NewReader(fragment))
+		if len(fragment) > maxNative {
+			return n, fmt.Errorf("--native has %d bytes; at most %d are allowed", len(fragment), maxNative)
 		}
 		if err = d.Decode(&doc); err == nil && !errors.Is(d.Decode(new(yaml.Node)), io.EOF) {
 			err = errors.New("holds more than one YAML document")
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return n, fmt.Errorf("reading --native %q: %w", message.Short(text), err)
+			return n, fmt.Errorf("reading --native %q: %w", text.Short(fragment), err)
 		}
 		if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-			return n, fmt.Errorf("--native %q: not a field of a pod; write YAML, as in --native 'priorityClassName: high'", message.Short(text))
+			return n, fmt.Errorf("--native %q: not a field of a pod; write YAML, as in --native 'priorityClassName: high'", text.Short(fragment))
 		}
 		r := &nativeReader{}
 		v, err := r.value(doc.Content[0], "", "", false)
@@ -99,7 +99,7 @@ func textsOf(v any) map[string]string {
 type nativeReader struct{ seen int }
 
 func wrongNative(n *yaml.Node, shown, format string, a ...any) error {
-	return fmt.Errorf("--native:%d: %s: %s", n.Line, message.Short(shown), fmt.Sprintf(format, a...))
+	return fmt.Errorf("--native:%d: %s: %s", n.Line, text.Short(shown), fmt.Sprintf(format, a...))
 }
 
 // value converts a value. path is without indices and has main or other for a container; shown is the path
@@ -199,7 +199,7 @@ func scalarOf(n *yaml.Node, path, shown string) (v any, err error) {
 		if !math.IsNaN(x) && !math.IsInf(x, 0) && math.Abs(x) < 1<<62 {
 			return v, nil
 		}
-		return nil, wrongNative(n, shown, "%q is not a number of JSON", message.Short(n.Value))
+		return nil, wrongNative(n, shown, "%q is not a number of JSON", text.Short(n.Value))
 	}
 	return n.Value, nil // a date
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
+	"hpcc/text"
 )
 
 // nodeState is what hpcc reads of a Node.
@@ -114,7 +115,7 @@ func (n *nodeState) off() string {
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == "Ready" && c.Status != "True" {
-			return "not ready: " + strings.Join(strings.Fields(c.Message), " ")
+			return "not ready: " + text.OneLine(c.Message)
 		}
 	}
 	for _, t := range n.Spec.Taints {

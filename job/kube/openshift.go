@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"hpcc/job"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // Around selects the objects of OpenShift around a job: a build of the image in the cluster, and a
@@ -43,7 +43,7 @@ func ParseAround(list string) (Around, error) {
 		case "deploy":
 			a.Deploy = true
 		default:
-			return a, fmt.Errorf("%q: not a comma-separated list of build and deploy", message.Short(w))
+			return a, fmt.Errorf("%q: not a comma-separated list of build and deploy", text.Short(w))
 		}
 	}
 	return a, nil
@@ -192,7 +192,7 @@ func streamTag(image string) (string, error) {
 		tag = "latest"
 	}
 	if !job.DnsName().MatchString(name) || !job.LabelValue().MatchString(tag) || tag == "" {
-		return "", fmt.Errorf("image %q: not an image stream NAME or NAME:TAG of lower-case letters, digits and -", message.Short(image))
+		return "", fmt.Errorf("image %q: not an image stream NAME or NAME:TAG of lower-case letters, digits and -", text.Short(image))
 	}
 	return name + ":" + tag, nil
 }
@@ -219,7 +219,7 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 	}
 	if b.Arch != "" {
 		if !slices.Contains([]string{"amd64", "arm64", "ppc64le", "s390x"}, b.Arch) {
-			return nil, fmt.Errorf("architecture %q: OpenShift supports amd64, arm64, ppc64le and s390x", message.Short(b.Arch))
+			return nil, fmt.Errorf("architecture %q: OpenShift supports amd64, arm64, ppc64le and s390x", text.Short(b.Arch))
 		}
 		c.Spec.NodeSelector = map[string]string{archLabel: b.Arch}
 	}
@@ -234,17 +234,17 @@ func (b *Build) source() (buildSource, error) {
 	uri, fragment, _ := strings.Cut(b.Git, "#")
 	u, err := url.Parse(uri)
 	if err != nil || (u.User != nil && u.Scheme != "ssh") {
-		return buildSource{}, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a password, and a secret of the project", message.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
+		return buildSource{}, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a password, and a secret of the project", text.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
 	}
 	if u.RawQuery != "" {
-		return buildSource{}, fmt.Errorf("repository %[1]q: OpenShift would pass the text after ? to git; write %[1]s#REF:DIR", message.Short(strings.TrimSuffix(uri, "?"+u.RawQuery)))
+		return buildSource{}, fmt.Errorf("repository %[1]q: OpenShift would pass the text after ? to git; write %[1]s#REF:DIR", text.Short(strings.TrimSuffix(uri, "?"+u.RawQuery)))
 	}
 	ref, dir, _ := strings.Cut(fragment, ":")
 	if dir != "" && b.ContextDir != "" {
-		return buildSource{}, fmt.Errorf("repository %q names directory %s, and --context-dir names %s; remove one of them", message.Short(b.Git), message.Short(dir), message.Short(b.ContextDir))
+		return buildSource{}, fmt.Errorf("repository %q names directory %s, and --context-dir names %s; remove one of them", text.Short(b.Git), text.Short(dir), text.Short(b.ContextDir))
 	}
 	if dir += b.ContextDir; slices.Contains(strings.Split(dir, "/"), "..") {
-		return buildSource{}, fmt.Errorf("directory %q: outside the repository", message.Short(dir))
+		return buildSource{}, fmt.Errorf("directory %q: outside the repository", text.Short(dir))
 	}
 	return buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: strings.Trim(dir, "/")}, nil
 }
@@ -271,11 +271,11 @@ func (b *Build) strategy(j *job.Job) (s dockerStrategy, err error) {
 			project, tag = "", name
 		}
 		if tag, err = streamTag(tag); err != nil || (ok && !job.DnsName().MatchString(project)) {
-			return s, fmt.Errorf("base image %q: not of the form %s[PROJECT/]NAME:TAG", message.Short(b.Base), tagResource)
+			return s, fmt.Errorf("base image %q: not of the form %s[PROJECT/]NAME:TAG", text.Short(b.Base), tagResource)
 		}
 		s.From = &imageRef{"ImageStreamTag", project, tag}
 	case strings.ContainsAny(b.Base, " \t\r\n"):
-		return s, fmt.Errorf("base image %q: not an image reference", message.Short(b.Base))
+		return s, fmt.Errorf("base image %q: not an image reference", text.Short(b.Base))
 	default:
 		s.From = &imageRef{Kind: "DockerImage", Name: b.Base}
 	}
@@ -290,7 +290,7 @@ func pairs(noun string, list []string) (env []EnvVar, err error) {
 	for _, a := range list {
 		k, v, ok := strings.Cut(a, "=")
 		if !ok || !job.EnvName().MatchString(k) {
-			return nil, fmt.Errorf("%s %q: not of the form NAME=VALUE", noun, message.Short(a))
+			return nil, fmt.Errorf("%s %q: not of the form NAME=VALUE", noun, text.Short(a))
 		}
 		env = append(env, EnvVar{Name: k, Value: v})
 	}
@@ -313,7 +313,7 @@ func (b *Build) triggers() ([]buildTrigger, error) {
 	for _, w := range b.Webhooks {
 		kind, secret, _ := strings.Cut(w, "=")
 		if !job.DnsName().MatchString(secret) {
-			return nil, fmt.Errorf("webhook %q: not of the form KIND=SECRET with the name of a secret", message.Short(w))
+			return nil, fmt.Errorf("webhook %q: not of the form KIND=SECRET with the name of a secret", text.Short(w))
 		}
 		hook := &webhook{Named{secret}}
 		t, ok := map[string]buildTrigger{
@@ -321,7 +321,7 @@ func (b *Build) triggers() ([]buildTrigger, error) {
 			"bitbucket": {Type: "Bitbucket", Bitbucket: hook}, "generic": {Type: "Generic", Generic: hook},
 		}[kind]
 		if !ok {
-			return nil, fmt.Errorf("webhook %q: the kind is github, gitlab, bitbucket or generic", message.Short(w))
+			return nil, fmt.Errorf("webhook %q: the kind is github, gitlab, bitbucket or generic", text.Short(w))
 		}
 		list = append(list, t)
 	}

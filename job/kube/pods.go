@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/queue"
+	"hpcc/job/batch"
 )
 
 // A jobState holds the fields of a Job (batch/v1) that hpcc reads.
@@ -104,8 +104,8 @@ type containerState struct {
 }
 
 // queueState returns the queue state of a Job and its pods, without the reason.
-func (o *jobState) queueState(pods []podState) queue.State {
-	s, ended := queue.State{}, o.ended()
+func (o *jobState) queueState(pods []podState) batch.State {
+	s, ended := batch.State{}, o.ended()
 	failed := map[int]bool{}
 	if a, err := job.ParseArray(o.Status.FailedIndexes); err == nil {
 		for k := range a.All() {
@@ -121,7 +121,7 @@ func (o *jobState) queueState(pods []podState) queue.State {
 
 // learnPods sorts pods by their age and adds their attempts to s. final reports whether a failed task
 // will not be retried.
-func learnPods(s *queue.State, pods []podState, final func(index int) bool) {
+func learnPods(s *batch.State, pods []podState, final func(index int) bool) {
 	slices.SortStableFunc(pods, func(a, b podState) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
 	newest, now := newestOf(pods), time.Now()
 	for i := range pods {
@@ -138,7 +138,7 @@ func learnPods(s *queue.State, pods []podState, final func(index int) bool) {
 			s.Running++
 		}
 		last := newest[t.Index] == i && (!t.Ended() || t.OK() || final(t.Index))
-		a := queue.Attempt{Task: *t, Last: last}
+		a := batch.Attempt{Task: *t, Last: last}
 		setOutcome(&a, p)
 		s.Tasks = append(s.Tasks, a)
 	}
@@ -154,7 +154,7 @@ func newestOf(pods []podState) map[int]int {
 }
 
 // setOutcome sets the image and the termination message of an attempt from its pod.
-func setOutcome(a *queue.Attempt, p *podState) {
+func setOutcome(a *batch.Attempt, p *podState) {
 	c := p.main()
 	a.Image = c.ImageID
 	if a.Task.ImageDigest = digestIn(a.Image); c.State.Terminated != nil {

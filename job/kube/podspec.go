@@ -10,7 +10,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/jobscript"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // Names within a pod.
@@ -374,7 +374,7 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 			for i, n := range p.Names {
 				argv[i] = row[n]
 			}
-			t.Line("%d) row %s ;;", k, shellword.Join(argv))
+			t.Line("%d) row %s ;;", k, text.CommandLine(argv))
 		}
 		t.Line("esac")
 		return
@@ -384,7 +384,7 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 	for i, n := range p.Names {
 		values := p.Rows[i]
 		stride /= len(values)
-		t.Line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), shellword.Join(values), n)
+		t.Line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), text.CommandLine(values), n)
 	}
 }
 
@@ -405,7 +405,7 @@ func expandArgv(j *job.Job, argv []string) string {
 				}
 			}
 			if at > 0 || what == "" {
-				b.WriteString(shellword.Quote(w[:at]))
+				b.WriteString(text.Quote(w[:at]))
 			}
 			if what != "" {
 				fmt.Fprintf(&b, `"$%s"`, names[what])

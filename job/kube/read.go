@@ -17,7 +17,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // This file reads manifests of users: a Pod, or the pods of a Job or a deployment. Every field
@@ -203,7 +203,7 @@ func number(set func(r *podReader, n int)) fieldRule {
 	return func(r *podReader, n *yaml.Node) (field.Fate, string) {
 		v, err := strconv.Atoi(n.Value)
 		if err != nil || v < 0 || v > math.MaxInt32 {
-			return field.Refused, fmt.Sprintf("%q is not a number", message.Short(n.Value))
+			return field.Refused, fmt.Sprintf("%q is not a number", text.Short(n.Value))
 		}
 		set(r, v)
 		return field.Kept, ""
@@ -258,7 +258,7 @@ func metadataRules() map[string]fieldRule {
 			if !r.pods {
 				return field.Changed, "only pods have namespaces"
 			}
-			return field.Changed, "that of your login, or --namespace " + message.Short(n.Value)
+			return field.Changed, "that of your login, or --namespace " + text.Short(n.Value)
 		},
 		"metadata.labels": byHpcc("hpcc sets its own labels"), "metadata.annotations": byHpcc("hpcc sets its own annotations"),
 	}
@@ -414,7 +414,7 @@ func resourceRules() map[string]fieldRule {
 		return func(r *podReader, n *yaml.Node) (field.Fate, string) {
 			v, ok := parseQuantity(n.Value)
 			if !ok || v <= 0 || v > 1<<62 {
-				return field.Refused, fmt.Sprintf("%q is not a quantity", message.Short(n.Value))
+				return field.Refused, fmt.Sprintf("%q is not a quantity", text.Short(n.Value))
 			}
 			set(r.Job, v)
 			if f != "" {

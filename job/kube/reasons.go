@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A fact is one statement of the cluster about an object of a job. Its texts are foreign.
@@ -166,7 +166,7 @@ var patterns = sync.OnceValue(func() []*regexp.Regexp {
 // explain returns a fact in words, with advice, and the number of its rule: smaller numbers matter more.
 // The words are "" if the fact needs no explanation, and those of the cluster if no rule matches.
 func explain(f fact) (explained string, rank int) {
-	f.reason, f.message = clip(message.OneLine(f.reason), maxShown), clip(message.OneLine(f.message), maxMatched)
+	f.reason, f.message = text.Cut(text.OneLine(f.reason), maxShown), text.Cut(text.OneLine(f.message), maxMatched)
 	f.message = wrapping().ReplaceAllString(f.message, "")
 	stated := f.message
 	if f.reason != "" {
@@ -191,7 +191,7 @@ func explain(f fact) (explained string, rank int) {
 		text := p.ExpandString(nil, strings.ReplaceAll(f.about.fill(r.text), "$M", full), stated, at)
 		return withAdvice(strings.ReplaceAll(string(text), full, f.message), f.about.fill(r.advice)), i
 	}
-	return clip(strings.Trim(stated, ": "), maxShown), len(rules)
+	return text.Cut(strings.Trim(stated, ": "), maxShown), len(rules)
 }
 
 // wrapping matches what the kubelet puts before a cause: that it waits before the next pull, and that
@@ -201,12 +201,12 @@ var wrapping = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // withAdvice joins foreign words and advice.
-func withAdvice(text, advice string) string {
-	text = strings.TrimRight(clip(text, maxShown), " .:;")
+func withAdvice(words, advice string) string {
+	words = strings.TrimRight(text.Cut(words, maxShown), " .:;")
 	if advice == "" {
-		return text
+		return words
 	}
-	return text + "; " + advice
+	return words + "; " + advice
 }
 
 // fill inserts the names of the subject into a text.
@@ -219,12 +219,4 @@ func onNode(name string) string {
 		return ""
 	}
 	return " on node " + name
-}
-
-// clip shortens a text to at most n bytes, at a rune.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -5,12 +5,11 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/queue"
 )
 
-// Learn writes the records of the tasks from what the cluster reports; see [batch.Keeper]. A complete
+// Record writes the records of the tasks from what the cluster reports; see [batch.Keeper]. A complete
 // record outlives its pod.
-func (k System) Learn(s *batch.Submitted, known map[string]queue.State) error {
+func (k System) Record(s *batch.Submitted, known map[string]batch.State) error {
 	params := s.Job.Params
 	if params.Reopen() != nil { // not fatal: the pods already have the values, and their file may have changed
 		params = job.Params{}
@@ -24,7 +23,7 @@ func (k System) Learn(s *batch.Submitted, known map[string]queue.State) error {
 			}
 		}
 		for j := range list {
-			if err := k.learn(s, i, &list[j], params); err != nil {
+			if err := k.recordAttempt(s, i, &list[j], params); err != nil {
 				return err
 			}
 		}
@@ -32,8 +31,8 @@ func (k System) Learn(s *batch.Submitted, known map[string]queue.State) error {
 	return nil
 }
 
-// learn writes the record of an attempt of the i-th native job.
-func (k System) learn(s *batch.Submitted, i int, a *queue.Attempt, params job.Params) error {
+// recordAttempt writes the record of an attempt of the i-th native job.
+func (k System) recordAttempt(s *batch.Submitted, i int, a *batch.Attempt, params job.Params) error {
 	t := a.Task
 	if s.Job.Workflow == nil {
 		t.Index, _ = s.Arrays[i].Nth(t.Index + 1) // 0 without an array
@@ -50,7 +49,7 @@ func (k System) learn(s *batch.Submitted, i int, a *queue.Attempt, params job.Pa
 	if s.Job.Measured() && t.Ended() {
 		keep = func() error { return k.keepMeasured(s, a, &t) }
 	}
-	return t.Learn(s.Home, a.Last && !rerun, k.Target == job.Argo, keep)
+	return t.WriteAttempt(s.Home, a.Last && !rerun, k.Target == job.Argo, keep)
 }
 
 // isIn reports whether one of the arrays contains a task; the zero Array is a single task.
@@ -61,15 +60,15 @@ func isIn(arrays []job.Array, index int) bool {
 // ofNodes reduces the attempts of the pods of a multi-node job to one: the first that failed, else that
 // of the first node, which counts as a success only when all nodes have succeeded. The program of a Ray
 // job runs on the first node.
-func ofNodes(j *job.Job, st queue.State) []queue.Attempt {
+func ofNodes(j *job.Job, st batch.State) []batch.Attempt {
 	list := st.Tasks
 	if !j.AcrossPods() || len(list) == 0 {
 		return list
 	}
-	if i := slices.IndexFunc(list, func(a queue.Attempt) bool { return a.Index == 0 }); j.Ray && (i >= 0 || !st.Gone()) {
+	if i := slices.IndexFunc(list, func(a batch.Attempt) bool { return a.Index == 0 }); j.Ray && (i >= 0 || !st.Gone()) {
 		list = list[max(i, 0) : i+1]
 	}
-	var one *queue.Attempt
+	var one *batch.Attempt
 	for i := range list {
 		a := &list[i]
 		if a.OK() && !j.Ray && !st.Gone() {
@@ -83,11 +82,11 @@ func ofNodes(j *job.Job, st queue.State) []queue.Attempt {
 		return nil
 	}
 	one.Last = true
-	return []queue.Attempt{*one}
+	return []batch.Attempt{*one}
 }
 
 // explainsMore reports whether a explains the failure of a job better than b: the first failure does.
-func explainsMore(a, b *queue.Attempt) bool {
+func explainsMore(a, b *batch.Attempt) bool {
 	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
 	switch {
 	case bad && other:

@@ -8,21 +8,20 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/queue"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
-// TestLearn checks the records of a task that is retried, rerun, and retried again, after each query of
+// TestRecord checks the records of a task that is retried, rerun, and retried again, after each query of
 // the cluster.
-func TestLearn(t *testing.T) {
+func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: []job.Array{jobtest.Array(t, "3,5")}, Job: &job.Job{Name: "j", Array: jobtest.Array(t, "3,5")}}
 	query := func(ended bool, pods ...podState) string {
 		t.Helper()
-		known := map[string]queue.State{}
+		known := map[string]batch.State{}
 		for i, id := range s.Natives {
-			var st queue.State
+			var st batch.State
 			var own []podState
 			for _, p := range pods {
 				if strings.HasPrefix(p.Metadata.Name, id+":") {
@@ -32,7 +31,7 @@ func TestLearn(t *testing.T) {
 			learnPods(&st, own, func(int) bool { return ended || i+1 < len(s.Natives) })
 			known[id] = st
 		}
-		testenv.Check(t, (System{}).Learn(s, known))
+		testenv.Check(t, (System{}).Record(s, known))
 		files, err := os.ReadDir(dir)
 		testenv.Check(t, err)
 		var out []string
@@ -82,9 +81,9 @@ func TestLearn(t *testing.T) {
 func TestPodsOfNodes(t *testing.T) {
 	dir := t.TempDir()
 	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3}}
-	var st queue.State
+	var st batch.State
 	learnPods(&st, []podState{podOf("2", "c", 1, "ok"), podOf("0", "a", 1, "ok"), podOf("1", "b", 1, "bad")}, func(int) bool { return true })
-	testenv.Check(t, (System{}).Learn(s, map[string]queue.State{"j": st}))
+	testenv.Check(t, (System{}).Record(s, map[string]batch.State{"j": st}))
 	got := &job.Task{}
 	if !job.ReadRecord(dir, "task.0.json", got) || got.Native != "b" || got.Exit != 3 {
 		t.Errorf("record %+v; want that of pod b, which failed", got)
@@ -115,13 +114,13 @@ func TestPodsOfRunningNodes(t *testing.T) {
 	} {
 		home := t.TempDir()
 		s := &batch.Submitted{ID: "j", Home: home, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3, Ray: test.ray}}
-		st := queue.State{Waiting: 1}
+		st := batch.State{Waiting: 1}
 		learnPods(&st, test.pods, func(int) bool { return true })
 		if test.ended {
 			st.Waiting = 0
 		}
 		got := ""
-		testenv.Check(t, (System{}).Learn(s, map[string]queue.State{"j": st}))
+		testenv.Check(t, (System{}).Record(s, map[string]batch.State{"j": st}))
 		if list, err := job.Tasks(home); err == nil && len(list) == 1 {
 			got = list[0].Native + " " + map[bool]string{true: list[0].Ending(), false: "running"}[list[0].Ended()]
 		}

@@ -8,7 +8,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/jobscript"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // rayPods returns shell code that forms a Ray cluster from the pods of a job: the first is its head and
@@ -22,7 +22,7 @@ func rayPods(j *job.Job) string {
 	t.Line("ray start --head --port=6379 --disable-usage-stats || exit")
 	t.Line("export RAY_ADDRESS=127.0.0.1:6379")
 	t.Line(`until [ "$(ray status 2>/dev/null | grep -c ' node_')" -ge "$HPCC_NODES" ]; do sleep 1; done`)
-	t.Line("%s", shellword.Join(slices.Concat(j.Entrypoint(), j.Args)))
+	t.Line("%s", text.CommandLine(slices.Concat(j.Entrypoint(), j.Args)))
 	t.Line("s=$?; ray stop; exit $s")
 	return t.String()
 }
@@ -63,6 +63,6 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/bash")
 	t.Interactive(j)
 	t.Line(`name=$(printf %%s "$id" | tail -c 45 | tr A-Z_. a-z--)`)
-	t.Line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, shellword.Join(argv))
+	t.Line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, text.CommandLine(argv))
 	return t.String(), Notes(j, k.Target), nil
 }

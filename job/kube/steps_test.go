@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/queue"
+	"hpcc/job/batch"
 	"hpcc/testdata/testenv"
 )
 
@@ -48,8 +48,8 @@ func stepReader(t *testing.T, answers map[string]string) (*StepReader, *cannedAP
 }
 
 // stepOf returns a step that began a minute ago.
-func stepOf(pod, host, message string) queue.Attempt {
-	return queue.Attempt{Task: job.Task{Native: pod, Host: host, Start: time.Now().Add(-time.Minute)}, Message: message}
+func stepOf(pod, host, message string) batch.Attempt {
+	return batch.Attempt{Task: job.Task{Native: pod, Host: host, Start: time.Now().Add(-time.Minute)}, Message: message}
 }
 
 // captured returns a list that the API server of Kubernetes 1.34 printed for a workflow of three steps:
@@ -77,17 +77,17 @@ func TestStepReasons(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, want string
-		steps      []queue.Attempt
+		steps      []batch.Attempt
 		requests   string
 	}{
-		{"mount", mounts, []queue.Attempt{mount}, "pods events"},
-		{"pull", pulls, []queue.Attempt{pull}, "pods"},
-		{"fits", lacks, []queue.Attempt{fits}, "pods"},
-		{"all", "1 of 3 pods: " + mounts, []queue.Attempt{fits, pull, mount}, "pods events"},
-		{"one of them begins", "1 of 2 pods: " + lacks, []queue.Attempt{fits, begun}, "pods"},
-		{"it begins", "", []queue.Attempt{begun}, ""},
-		{"quota", "exceeded quota compute of the namespace: limits.cpu: 4 more, with 8 of 10 in use; request less with --cpus", []queue.Attempt{noQuota}, ""},
-		{"a lock of Argo", "Waiting for ns/lock. Lock status: 0/1", []queue.Attempt{stepOf("w-y-1", "", "Waiting for ns/lock. Lock status: 0/1")}, "pods"},
+		{"mount", mounts, []batch.Attempt{mount}, "pods events"},
+		{"pull", pulls, []batch.Attempt{pull}, "pods"},
+		{"fits", lacks, []batch.Attempt{fits}, "pods"},
+		{"all", "1 of 3 pods: " + mounts, []batch.Attempt{fits, pull, mount}, "pods events"},
+		{"one of them begins", "1 of 2 pods: " + lacks, []batch.Attempt{fits, begun}, "pods"},
+		{"it begins", "", []batch.Attempt{begun}, ""},
+		{"quota", "exceeded quota compute of the namespace: limits.cpu: 4 more, with 8 of 10 in use; request less with --cpus", []batch.Attempt{noQuota}, ""},
+		{"a lock of Argo", "Waiting for ns/lock. Lock status: 0/1", []batch.Attempt{stepOf("w-y-1", "", "Waiting for ns/lock. Lock status: 0/1")}, "pods"},
 	} {
 		s, api := stepReader(t, map[string]string{podsPath: captured(t, "pods.json"), eventsPath: captured(t, "events.json")})
 		got := s.Reason(t.Context(), c.steps, nil)
@@ -111,7 +111,7 @@ func TestStepsWithoutAPI(t *testing.T) {
 	asked := 0
 	s := &StepReader{Events: func(string) []json.RawMessage { asked++; return list.Items }}
 	for _, c := range []struct {
-		step queue.Attempt
+		step batch.Attempt
 		want string
 	}{
 		{stepOf("why-2mjmp-mount-3250001115", "node", "PodInitializing"), `volume keys cannot be mounted on node node: secret "none" not found; create it; the pod then starts`},
@@ -119,14 +119,14 @@ func TestStepsWithoutAPI(t *testing.T) {
 		{stepOf("why-2mjmp-fits-2052810206", "", "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."), "no node of 1 fits: 1 insufficient cpu; request less"},
 		{stepOf("why-2mjmp-other-1", "node", "PodInitializing"), ""},
 	} {
-		if got := s.Reason(t.Context(), []queue.Attempt{c.step}, nil); !strings.HasPrefix(got, c.want) || (c.want == "" && got != "") {
+		if got := s.Reason(t.Context(), []batch.Attempt{c.step}, nil); !strings.HasPrefix(got, c.want) || (c.want == "" && got != "") {
 			t.Errorf("%s:\n%q; want\n%q", c.step.Native, got, c.want)
 		}
 	}
 	if asked != 1 {
 		t.Errorf("%d requests for events; want 1", asked)
 	}
-	if got := s.Reason(t.Context(), nil, []queue.Attempt{stepOf("why-2mjmp-mount-3250001115", "node", "")}); got != "" {
+	if got := s.Reason(t.Context(), nil, []batch.Attempt{stepOf("why-2mjmp-mount-3250001115", "node", "")}); got != "" {
 		t.Errorf("running step: %q", got)
 	}
 }
@@ -151,7 +151,7 @@ func TestStepsRunning(t *testing.T) {
 			"/apis/kueue.x-k8s.io/v1beta1/namespaces/restricted/workloads": `{"items": [{"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "u1"}},
 				"status": {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f, 2 more needed"}]}}]}`,
 		})
-		steps := []queue.Attempt{stepOf("p", "n1", "")}
+		steps := []batch.Attempt{stepOf("p", "n1", "")}
 		got := ""
 		if c.waits {
 			got = s.Reason(t.Context(), steps, nil)

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/job/message"
-	"hpcc/job/queue"
+	"hpcc/job/batch"
+	"hpcc/text"
 )
 
 // A reader finds why jobs do not start or do not go on. It takes facts from their pods and Jobs, and
@@ -172,7 +172,7 @@ func (r *reader) explain(f fact) explanation {
 }
 
 // job returns why tasks of a job wait or do not go on, or "".
-func (r *reader) job(o *jobState, pods []podState, s *queue.State) string {
+func (r *reader) job(o *jobState, pods []podState, s *batch.State) string {
 	if o.suspended() {
 		return r.suspended(o)
 	}
@@ -354,10 +354,10 @@ func (r *reader) happened(p *podState, reason string) explanation {
 
 // claimOf returns the claim of a pod's volume that a message names, by the name of the volume in the
 // pod or by that of the persistent volume. A message about all volumes means the only claim.
-func (r *reader) claimOf(p *podState, text string) string {
+func (r *reader) claimOf(p *podState, message string) string {
 	claims := p.claims()
 	for _, v := range p.Spec.Volumes {
-		if strings.Contains(text, `"`+v.Name+`"`) || strings.Contains(text, "unmounted volumes=["+v.Name) {
+		if strings.Contains(message, `"`+v.Name+`"`) || strings.Contains(message, "unmounted volumes=["+v.Name) {
 			return cmp.Or(prefixed("volume claim ", v.PersistentVolumeClaim.ClaimName), prefixed("secret ", v.Secret.SecretName), "volume "+v.Name)
 		}
 	}
@@ -365,12 +365,12 @@ func (r *reader) claimOf(p *podState, text string) string {
 		return "volume claim " + claims[0]
 	}
 	for _, name := range claims {
-		if v := r.claims()[name].Spec.VolumeName; v != "" && strings.Contains(text, v) {
+		if v := r.claims()[name].Spec.VolumeName; v != "" && strings.Contains(message, v) {
 			return "volume claim " + name
 		}
 	}
-	if m := volumeNamed().FindStringSubmatch(clip(text, maxMatched)); m != nil {
-		return message.OneLine("volume " + cmp.Or(m[1], m[2]))
+	if m := volumeNamed().FindStringSubmatch(text.Cut(message, maxMatched)); m != nil {
+		return text.OneLine("volume " + cmp.Or(m[1], m[2]))
 	}
 	return ""
 }
@@ -504,7 +504,7 @@ func (s *StepReader) Close() {
 }
 
 // Reason returns why steps do not start, or running ones do not go on, with advice; "" if all do.
-func (s *StepReader) Reason(ctx context.Context, waiting, running []queue.Attempt) string {
+func (s *StepReader) Reason(ctx context.Context, waiting, running []batch.Attempt) string {
 	s.start(ctx)
 	counts := map[explanation]int{}
 	for i := range waiting {
@@ -519,7 +519,7 @@ func (s *StepReader) Reason(ctx context.Context, waiting, running []queue.Attemp
 }
 
 // listed returns the pod of a step that has not just begun, or nil if it is unknown.
-func (s *StepReader) listed(a *queue.Attempt) *podState {
+func (s *StepReader) listed(a *batch.Attempt) *podState {
 	if s.reader.now.Sub(a.Start) < startTime {
 		return nil
 	}
@@ -527,7 +527,7 @@ func (s *StepReader) listed(a *queue.Attempt) *podState {
 }
 
 // waits returns why a step does not start.
-func (s *StepReader) waits(a *queue.Attempt) explanation {
+func (s *StepReader) waits(a *batch.Attempt) explanation {
 	if f := stepFact(a.Message); f.from == answer {
 		return s.reader.explain(f)
 	}
@@ -543,7 +543,7 @@ func (s *StepReader) waits(a *queue.Attempt) explanation {
 
 // stated returns the pod of a step that waits, as its message describes it: the condition of a pod
 // without a node, or the state of a container.
-func stated(a *queue.Attempt) *podState {
+func stated(a *batch.Attempt) *podState {
 	p := &podState{}
 	p.Metadata.Name, p.Metadata.CreationTimestamp = a.Native, a.Start
 	p.Spec.NodeName, p.Status.StartTime = a.Host, a.Start
@@ -562,7 +562,7 @@ func stated(a *queue.Attempt) *podState {
 // Problem returns why a step's pod ended, with advice and without measurements; "" for a step without a
 // message. If the program was killed and the message has no reason, it looks for one in the
 // cluster.
-func (s *StepReader) Problem(ctx context.Context, a *queue.Attempt) string {
+func (s *StepReader) Problem(ctx context.Context, a *batch.Attempt) string {
 	s.start(ctx)
 	f := stepFact(a.Message)
 	f.about = subject{node: a.Host}
@@ -578,11 +578,11 @@ func (s *StepReader) Problem(ctx context.Context, a *queue.Attempt) string {
 	if e.text != "" {
 		return e.text
 	}
-	return clip(message.OneLine(unmeasured(a.Message)), maxShown)
+	return text.Cut(text.OneLine(unmeasured(a.Message)), maxShown)
 }
 
 // removed returns why the cluster ended a step's pod, or "".
-func (s *StepReader) removed(a *queue.Attempt) string {
+func (s *StepReader) removed(a *batch.Attempt) string {
 	if p := s.pods()[a.Native]; p != nil {
 		if text := p.problem(p.Status.Reason, p.Status.Message); text != "" {
 			return text
@@ -607,16 +607,16 @@ var (
 )
 
 // stepFact returns the fact in the message of a step, without measurements.
-func stepFact(text string) fact {
-	text = unmeasured(text)
-	if m := stepEnd().FindStringSubmatch(text); m != nil {
+func stepFact(message string) fact {
+	message = unmeasured(message)
+	if m := stepEnd().FindStringSubmatch(message); m != nil {
 		return fact{from: ended, reason: m[1], message: m[2]}
 	}
-	if m := stepUnstarted().FindStringSubmatch(text); m != nil {
+	if m := stepUnstarted().FindStringSubmatch(message); m != nil {
 		return fact{from: starting, reason: m[1], message: m[2]}
 	}
-	if stepRefused().MatchString(clip(text, maxShown)) {
-		return fact{from: answer, message: text}
+	if stepRefused().MatchString(text.Cut(message, maxShown)) {
+		return fact{from: answer, message: message}
 	}
-	return fact{from: ended | starting, message: text}
+	return fact{from: ended | starting, message: message}
 }

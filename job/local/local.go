@@ -16,13 +16,13 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
-	"hpcc/job/queue"
 	"hpcc/runtime/inherit"
 )
 
@@ -103,7 +103,7 @@ func parallel(j *job.Job) int {
 // Submit starts the script in a new session that outlives hpcc. It does not inherit descriptors, such as
 // locks and pipes of the caller's script.
 func (System) Submit(_ context.Context, r *batch.Request) error {
-	log, err := atomicfile.Create(filepath.Join(filepath.Dir(r.Script), "log"), os.O_WRONLY|os.O_APPEND)
+	log, err := files.Create(filepath.Join(filepath.Dir(r.Script), "log"), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}
@@ -126,11 +126,11 @@ func (System) Submit(_ context.Context, r *batch.Request) error {
 }
 
 // Query reports which of the processes are alive.
-func (System) Query(_ context.Context, ids []string) (map[string]queue.State, error) {
-	out := map[string]queue.State{}
+func (System) Query(_ context.Context, ids []string) (map[string]batch.State, error) {
+	out := map[string]batch.State{}
 	for _, id := range ids {
 		alive, known := node.Alive(id)
-		out[id] = queue.State{Alive: alive || !known}
+		out[id] = batch.State{Alive: alive || !known}
 	}
 	return out, nil
 }

@@ -9,8 +9,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
 	"hpcc/job/node"
+	"hpcc/text"
 )
 
 // target is the name of the batch system.
@@ -40,7 +40,7 @@ func jobHosts(getenv func(string) string) (list []string, err error) {
 	f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
 	for i := 0; i+1 < len(f); i += 2 {
 		if _, err := strconv.Atoi(f[i+1]); err != nil {
-			return nil, fmt.Errorf("LSB_MCPU_HOSTS %q is not a list of hosts and slots", message.Short(strings.Join(f, " ")))
+			return nil, fmt.Errorf("LSB_MCPU_HOSTS %q is not a list of hosts and slots", text.Short(strings.Join(f, " ")))
 		}
 		list = append(list, f[i])
 	}

@@ -13,8 +13,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // scripts is the dialect of bsub(1) of LSF 10.1: directives anywhere in the file,
@@ -140,7 +140,7 @@ func readLogin(r *dialect.Reader, v string) error {
 	case r.Own():
 		return r.Native("-L " + v)
 	case !path.IsAbs(v) || !job.WordText().MatchString(v):
-		return fmt.Errorf("%q is not the path of a shell", message.Short(v))
+		return fmt.Errorf("%q is not the path of a shell", text.Short(v))
 	case r.To.Target.Pods():
 		r.Changed("left out: it prepared the host, and the image has its own environment")
 		return nil
@@ -174,7 +174,7 @@ func readName(r *dialect.Reader, v string) (err error) {
 	}
 	m := nameAndArray().FindStringSubmatch(v)
 	if m == nil {
-		return fmt.Errorf("%q is not a name with indices", message.Short(v))
+		return fmt.Errorf("%q is not a name with indices", text.Short(v))
 	}
 	list := strings.ReplaceAll(m[2], " ", "")
 	if r.Job.Array, err = job.ParseArray(list + m[3]); err != nil {
@@ -196,7 +196,7 @@ func readTime(r *dialect.Reader, v string) error {
 	limit, host, ok := strings.Cut(v, "/")
 	d, err := quantity.Clock(limit, time.Minute, time.Hour)
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is not a time", message.Short(v))
+		err = fmt.Errorf("%q is not a time", text.Short(v))
 	}
 	if err != nil {
 		return err

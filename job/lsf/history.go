@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/job/atomicfile"
+	"hpcc/files"
+
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
@@ -60,7 +61,7 @@ func allocations(text string, now time.Time) []capacity.Allocation {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.HasPrefix(line, "          ") {
-			if len(entryText) < atomicfile.MaxSize {
+			if len(entryText) < files.MaxSize {
 				entryText += strings.TrimSpace(line) // lines may be folded within words
 			}
 			continue

@@ -17,10 +17,8 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/jobscript"
-	"hpcc/job/message"
 	"hpcc/job/node"
-	"hpcc/job/queue"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // System is IBM Spectrum LSF 10.1. Its options are those of bsub(1).
@@ -93,7 +91,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_SUBMISSION=$id BSUB_QUIET=y") // the output is only the program's
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its arguments to one line for a shell.
-		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
+		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "), text.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), nil, nil
 	}
 	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Signal: true, Files: true, Needs: true}
@@ -131,20 +129,20 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	if err != nil {
 		return err
 	}
-	text, err := openLava(ctx, string(b))
-	if err == nil && text != string(b) {
-		err = r.Rewrite(text)
+	script, err := openLava(ctx, string(b))
+	if err == nil && script != string(b) {
+		err = r.Rewrite(script)
 	}
 	if err != nil {
 		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, err)
 	}
-	out, err := invoke.Feed(ctx, r.Job.Dir, strings.NewReader(text), []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
+	out, err := invoke.Feed(ctx, r.Job.Dir, strings.NewReader(script), []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
 	if err != nil {
 		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, refusal(out, err))
 	}
 	m := answer().FindSubmatch(out)
 	if m == nil {
-		return fmt.Errorf("submitting job %q to LSF: bsub answered %q without a job ID; check \"bjobs\" for the job", r.Job.Name, message.Short(string(out)))
+		return fmt.Errorf("submitting job %q to LSF: bsub answered %q without a job ID; check \"bjobs\" for the job", r.Job.Name, text.Short(string(out)))
 	}
 	r.Native = string(m[1])
 	return nil
@@ -153,7 +151,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
 
 // Query returns the queue state of this user's jobs, with the reasons why they wait.
-func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
+func (System) Query(ctx context.Context, _ []string) (map[string]batch.State, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
 		return nil, fmt.Errorf("querying LSF for jobs: %w", refusal(out, err))
@@ -186,8 +184,8 @@ func indexOf(a job.Array, n int) (index int, ok bool) {
 
 // parseQueue parses "bjobs -w": a line for each task. The first columns, ID, user and state, never contain
 // blanks. The name of a task of an array ends with its index, as in main[3].
-func parseQueue(list string) map[string]queue.State {
-	jobs := map[string]queue.State{}
+func parseQueue(list string) map[string]batch.State {
+	jobs := map[string]batch.State{}
 	for line := range strings.Lines(list) {
 		f := strings.Fields(line)
 		if len(f) < 3 || strings.Trim(f[0], "0123456789") != "" {
@@ -196,13 +194,13 @@ func parseQueue(list string) map[string]queue.State {
 		s, index := jobs[f[0]], indexIn(line)
 		switch f[2] {
 		case "PEND", "WAIT":
-			s.Add(index, queue.Waiting)
+			s.Add(index, batch.TaskWaiting)
 		case "PSUSP", "USUSP", "SSUSP":
-			s.Add(index, queue.Waiting)
+			s.Add(index, batch.TaskWaiting)
 			s.Reason = map[string]string{"PSUSP": "held", "USUSP": "suspended", "SSUSP": "suspended by LSF"}[f[2]]
 		case "DONE", "EXIT":
 		default: // RUN, PROV, UNKWN, ZOMBI: not ended
-			s.Add(index, queue.Running)
+			s.Add(index, batch.TaskRunning)
 		}
 		jobs[f[0]] = s
 	}
@@ -244,7 +242,7 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 		mode = "-Is"
 	}
 	return func(argv []string) []string {
-		return []string{"env", "BSUB_QUIET=y", "LSF_INTERACTIVE_STDERR=y", "bsub", mode, "-J", "hpcc-exec", "-m", t.Host, "exec " + shellword.Join(argv)}
+		return []string{"env", "BSUB_QUIET=y", "LSF_INTERACTIVE_STDERR=y", "bsub", mode, "-J", "hpcc-exec", "-m", t.Host, "exec " + text.CommandLine(argv)}
 	}, true
 }
 

@@ -10,7 +10,7 @@ import (
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 	"hpcc/job/quantity"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // LSF's resource strings (bsub -R) have the sections select[…], rusage[…], span[…] and affinity[…]. Text
@@ -110,7 +110,7 @@ var sectionOrder = []string{"select", "order", "rusage", "span", "same", "cu", "
 // splitResources splits an option -R into its sections, as matches of [section]. It returns nil for other options and
 // for resource strings that cannot be merged.
 func splitResources(option string) [][]string {
-	args, err := shellword.Split(option, false)
+	args, err := text.Words(option, false)
 	if err != nil || len(args) != 2 || args[0].Text != "-R" || strings.ContainsAny(args[1].Text, `{}"`) {
 		return nil
 	}

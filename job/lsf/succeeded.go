@@ -9,7 +9,7 @@ import (
 
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // succeeded checks the states of a job that hpcc did not submit; see [batch.Description]. LSF knows ended jobs
@@ -46,7 +46,7 @@ func checkEnd(id, list string) error {
 		}
 	}
 	if done < tasks || tasks == 0 {
-		return fmt.Errorf("dependency %s did not succeed: bjobs lists %d of %s as DONE", id, done, message.Count(tasks, "task"))
+		return fmt.Errorf("dependency %s did not succeed: bjobs lists %d of %s as DONE", id, done, text.Count(tasks, "task", "tasks"))
 	}
 	return nil
 }

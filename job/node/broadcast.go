@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A Broadcast sends a file to the local storage of all nodes of a job, with commands of the
@@ -52,7 +52,7 @@ func (b *Broadcast) Prepare(ctx context.Context) (dir string, needed bool, err e
 		case len(w) < 3 || w[0] != received || !filepath.IsAbs(w[2]):
 		case dir != "" && w[2] != dir:
 			stage := func(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
-			return "", false, fmt.Errorf("the nodes keep their copies in different directories, %s and %s", message.OneLine(stage(dir)), message.OneLine(stage(w[2])))
+			return "", false, fmt.Errorf("the nodes keep their copies in different directories, %s and %s", text.OneLine(stage(dir)), text.OneLine(stage(w[2])))
 		default:
 			dir, needed = w[2], needed || w[1] != "has"
 		}
@@ -82,17 +82,17 @@ func (b *Broadcast) call(ctx context.Context, limit time.Duration, argv []string
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = time.Second
-	var out, text bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &text
+	var out, reply bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &reply
 	err := cmd.Run()
 	switch {
 	case err == nil:
 		return out.String(), nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return "", fmt.Errorf("%s did not end within %v", argv[0], limit)
-	case text.Len() > 0:
-		line, _, _ := strings.Cut(strings.TrimSpace(text.String()), "\n") // later lines report the end of the step
-		return "", fmt.Errorf("%s: %w: %s", argv[0], err, message.OneLine(line))
+	case reply.Len() > 0:
+		line, _, _ := strings.Cut(strings.TrimSpace(reply.String()), "\n") // later lines report the end of the step
+		return "", fmt.Errorf("%s: %w: %s", argv[0], err, text.OneLine(line))
 	}
 	return "", fmt.Errorf("%s: %w", argv[0], err)
 }

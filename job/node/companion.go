@@ -8,8 +8,9 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/tunnel"
 	"hpcc/metrics"
 )
@@ -79,10 +80,10 @@ func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
 	if b.Port, err = strconv.Atoi(ports[0]); err != nil {
 		return nil, err
 	}
-	if err := atomicfile.MakeDir(r.Dir); err != nil {
+	if err := files.MakeDir(r.Dir); err != nil {
 		return nil, err
 	}
-	out, err := atomicfile.Create(b.Output, os.O_WRONLY|os.O_TRUNC)
+	out, err := files.Create(b.Output, os.O_WRONLY|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}

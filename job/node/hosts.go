@@ -9,9 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/message"
-	"hpcc/store/wait"
+	"hpcc/text"
 )
 
 // CheckNodes returns an error if the job has another number of nodes than it requested, which only some batch systems
@@ -58,7 +59,7 @@ func (s *Scheduler) hosts(getenv func(string) string) ([]string, error) {
 	var hosts []string
 	for _, h := range list {
 		if !job.WordText().MatchString(h) || strings.HasPrefix(h, "-") {
-			return nil, fmt.Errorf("%q is not a host name", message.Short(h))
+			return nil, fmt.Errorf("%q is not a host name", text.Short(h))
 		}
 		if !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
@@ -86,7 +87,7 @@ func HostFile(name string, getenv func(string) string) ([]string, error) {
 	if file == "" {
 		return nil, fmt.Errorf("%s is not set: this is not a job with several nodes", name)
 	}
-	b, err := wait.ReadFile(file, maxHostFile)
+	b, err := files.ReadFile(file, maxHostFile)
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,8 @@ type rayAddress struct {
 
 // How often a node polls the shared directory, and how long it waits for the other nodes by default.
 const (
-	rayPoll     = 200 * time.Millisecond
-	rayPatience = 5 * time.Minute
+	rayPoll    = 200 * time.Millisecond
+	rayTimeout = 5 * time.Minute
 )
 
 // JoinRay runs one node of the Ray cluster with the shared directory dir until the cluster ends, and returns the exit
@@ -187,11 +187,11 @@ var errStopped = errors.New("stopped on request")
 // until waits for a condition. It returns an error if the Ray process p ends, the cluster fails or stops, or the time
 // is over. p may be nil.
 func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool) error {
-	patience := rayPatience
+	limit := rayTimeout
 	if d, err := time.ParseDuration(os.Getenv("HPCC_RAY_WAIT")); err == nil && d > 0 {
-		patience = d
+		limit = d
 	}
-	for late := time.Now().Add(patience); ; {
+	for late := time.Now().Add(limit); ; {
 		if happened() {
 			return nil
 		}
@@ -202,7 +202,7 @@ func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool
 		case n.shared.has("stop"):
 			return errStopped
 		case time.Now().After(late):
-			return fmt.Errorf("timed out after %s (set HPCC_RAY_WAIT to wait longer)", patience)
+			return fmt.Errorf("timed out after %s (set HPCC_RAY_WAIT to wait longer)", limit)
 		}
 		var ended <-chan struct{}
 		if p != nil {

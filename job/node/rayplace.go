@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/metrics"
 )
@@ -77,10 +78,7 @@ func (p rayDir) file(name string) string { return filepath.Join(string(p), name)
 func (p rayDir) put(name string, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
-		err = os.WriteFile(p.file("."+name), b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(p.file("."+name), p.file(name))
+		err = files.Replace(p.file(name), b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("writing a file for the Ray nodes: %w", err)

@@ -13,11 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/tunnel"
 	"hpcc/metrics"
 )
@@ -271,7 +272,7 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 // results creates the task's directory for results, and returns its path.
 func (r *Runner) results(t *job.Task) (string, error) {
 	dir := t.Dir(r.Dir)
-	if err := atomicfile.MakeDir(dir); err != nil {
+	if err := files.MakeDir(dir); err != nil {
 		return "", fmt.Errorf("creating the results directory of task %d: %w", t.Index, err)
 	}
 	return dir, nil

@@ -13,8 +13,9 @@ import (
 	"strconv"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 )
 
 // A coordinator assigns the tasks of a run to workers. One goroutine has its state.
@@ -209,7 +210,7 @@ func (c *coordinator) admit(conn net.Conn, token string) *peer {
 	if join, err := w.next(); err != nil || !slices.Equal(join, []string{"join"}) {
 		return nil
 	}
-	w.patience = silence
+	w.timeout = silence
 	rank, e1 := strconv.Atoi(f[0])
 	slots, e2 := strconv.Atoi(f[1])
 	age, e3 := strconv.ParseInt(f[3], 10, 64)
@@ -260,17 +261,17 @@ func (c *coordinator) loop(ctx context.Context, events <-chan event) error {
 // release reports to the workers that no task is left, or that they have to end. After another error they
 // continue their tasks, and look for the next coordinator.
 func (c *coordinator) release(events <-chan event, err error) {
-	word, patience := "done", releaseTime/4
+	word, timeout := "done", releaseTime/4
 	switch {
 	case errors.Is(err, context.Canceled):
-		word, patience = "stop", 2*killGrace
+		word, timeout = "stop", 2*killGrace
 	case err != nil:
 		return
 	}
 	for _, p := range c.workers {
 		p.wire.send("%s", word)
 	}
-	for end := time.After(patience); len(c.workers) > 0; {
+	for end := time.After(timeout); len(c.workers) > 0; {
 		select {
 		case <-end:
 			return
@@ -513,7 +514,7 @@ func (c *coordinator) record(t *job.Task) (err error) {
 	line := []byte("\n")
 	if c.records == nil {
 		file, _ := t.PackedFile(c.plan.dir, c.plan.run, max(c.plan.Nodes, 1))
-		if c.records, err = atomicfile.Create(file, os.O_WRONLY|os.O_APPEND); err != nil {
+		if c.records, err = files.Create(file, os.O_WRONLY|os.O_APPEND); err != nil {
 			return err
 		}
 		line = append(line, (&job.Task{Host: t.Host, Native: c.plan.Native, ImageVersion: c.plan.Version}).PackedHeader(c.plan.Params)...)

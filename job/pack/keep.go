@@ -15,10 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 	"hpcc/job/node"
 	"hpcc/runtime/inherit"
 )
@@ -154,7 +155,7 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 // logTo appends the messages of this process and its children to a file. Without it, they would be lost:
 // hpcc opens the files of the tasks, so the script has no output file.
 func logTo(file string) error {
-	f, err := atomicfile.Create(file, os.O_WRONLY|os.O_APPEND)
+	f, err := files.Create(file, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("opening the log of the job: %w", err)
 	}

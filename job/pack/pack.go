@@ -22,8 +22,9 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 )
 
 // A Plan describes a packed job to all of its processes.
@@ -77,7 +78,7 @@ func (p *Plan) file(name string) string { return filepath.Join(p.dir, "pack."+p.
 func (p *Plan) put(name string, v any) error {
 	b, err := marshal(v)
 	if err == nil {
-		err = atomicfile.WritePrivate(p.file(name), string(b))
+		err = files.WritePrivate(p.file(name), string(b))
 	}
 	if err != nil {
 		return fmt.Errorf("writing a file of the packed job: %w", err)
@@ -97,7 +98,7 @@ func (p *Plan) get(name string, v any) bool {
 // begin creates the files of a new run in dir, the directory of the job.
 func (p *Plan) begin(dir string) error {
 	p.dir = dir
-	if err := atomicfile.MakeDir(dir); err != nil {
+	if err := files.MakeDir(dir); err != nil {
 		return err
 	}
 	var r job.Records

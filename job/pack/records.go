@@ -7,8 +7,9 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
-	"hpcc/job/atomicfile"
 )
 
 // A recordFile appends the records of a worker to its file. One goroutine writes all records that
@@ -34,7 +35,7 @@ const (
 )
 
 func openRecords(name string, header []byte, w *worker) (*recordFile, error) {
-	f, err := atomicfile.Create(name, os.O_WRONLY|os.O_APPEND)
+	f, err := files.Create(name, os.O_WRONLY|os.O_APPEND)
 	if err == nil {
 		_, err = f.Write(append([]byte("\n"), header...)) // the last line of an earlier worker may lack its end
 	}

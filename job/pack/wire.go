@@ -66,17 +66,17 @@ func (p *Plan) expiry() time.Duration { return p.Lease + p.Lease/2 }
 
 // A wire is a connection whose sides have proved that they know the secret of the run.
 type wire struct {
-	conn     net.Conn
-	in       *bufio.Scanner
-	patience time.Duration // limit for the next line
-	each     time.Duration // between pings
+	conn    net.Conn
+	in      *bufio.Scanner
+	timeout time.Duration // limit for the next line
+	each    time.Duration // between pings
 
 	lock sync.Mutex // of out
 	out  *bufio.Writer
 }
 
 func newWire(c net.Conn, lease time.Duration) *wire {
-	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), patience: handshakeTime, each: min(pingEach, lease/4)}
+	w := &wire{conn: c, in: bufio.NewScanner(c), out: bufio.NewWriterSize(c, 64<<10), timeout: handshakeTime, each: min(pingEach, lease/4)}
 	w.in.Buffer(make([]byte, 0, maxLine), maxLine)
 	return w
 }
@@ -126,7 +126,7 @@ func dial(at, token, hello string, lease time.Duration) (*wire, error) {
 		c.Close()
 		return nil, err
 	}
-	w.patience = min(silence, lease)
+	w.timeout = min(silence, lease)
 	return w, nil
 }
 
@@ -155,7 +155,7 @@ func (w *wire) flush() {
 
 // next returns the fields of the next line.
 func (w *wire) next() ([]string, error) {
-	_ = w.conn.SetReadDeadline(time.Now().Add(w.patience))
+	_ = w.conn.SetReadDeadline(time.Now().Add(w.timeout))
 	if w.in.Scan() {
 		if f := strings.Fields(w.in.Text()); len(f) > 0 {
 			return f, nil

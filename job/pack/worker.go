@@ -15,14 +15,15 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/files"
+
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
-	"hpcc/job/atomicfile"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
 	"hpcc/job/tunnel"
 	"hpcc/runtime/inherit"
+	"hpcc/text"
 )
 
 // A worker runs tasks on a node.
@@ -282,7 +283,7 @@ func (w *worker) openSlots() error {
 		s := &slot{worker: w, number: i, cpus: cpus[i], dir: filepath.Join(w.plan.dir, fmt.Sprintf("results.%s.%s.%d", w.plan.run, w.incarnation, i))}
 		s.env = w.plan.environ(gpus[i])
 		if w.plan.Output == "" {
-			if s.output, err = atomicfile.Create(outputs+strconv.Itoa(i), os.O_WRONLY|os.O_APPEND); err != nil {
+			if s.output, err = files.Create(outputs+strconv.Itoa(i), os.O_WRONLY|os.O_APPEND); err != nil {
 				return err
 			}
 		}
@@ -320,8 +321,8 @@ func (p *Plan) slots() (n int, cpus [][]int, err error) {
 			n = min(n, int(m/p.Each.Memory))
 		}
 		if n < 1 {
-			return 0, nil, fmt.Errorf("a task needs %s and %s of memory; the node has %s and %s", message.Count(each, "CPU"),
-				quantity.FormatMemory(p.Each.Memory), message.Count(len(usable), "CPU"), quantity.FormatMemory(usableMemory()>>20<<20))
+			return 0, nil, fmt.Errorf("a task needs %s and %s of memory; the node has %s and %s", text.Count(each, "CPU", "CPUs"),
+				quantity.FormatMemory(p.Each.Memory), text.Count(len(usable), "CPU", "CPUs"), quantity.FormatMemory(usableMemory()>>20<<20))
 		}
 	}
 	cpus = make([][]int, n)
@@ -530,7 +531,7 @@ func (s *slot) makeDir() error {
 	if !s.made.IsZero() {
 		return nil
 	}
-	if err := os.Mkdir(s.dir, 0o777&atomicfile.Perm(s.dir)); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(s.dir, 0o777&files.Perm(s.dir)); err != nil && !os.IsExist(err) {
 		return fmt.Errorf("creating the results directory: %w", err)
 	}
 	fi, err := os.Stat(s.dir)

@@ -10,8 +10,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // scripts is the dialect of qsub(1B) of OpenPBS, PBS Pro and Torque: directives before the
@@ -84,7 +84,7 @@ var qsubOptions = dialect.Options{
 		"-e": readOutput(field.Error),
 		"-j": func(r *dialect.Reader, v string) error {
 			if v != "oe" && v != "n" && v != "eo" {
-				return fmt.Errorf("%q is not oe, eo or n", message.Short(v))
+				return fmt.Errorf("%q is not oe, eo or n", text.Short(v))
 			}
 			if r.Join = v != "n"; v == "eo" {
 				r.Changed("both streams go to the output file")
@@ -212,7 +212,7 @@ func readTime(r *dialect.Reader, v string) error {
 		d += time.Duration(n) * 24 * time.Hour
 		r.Row.Become("", "days, hours, minutes and seconds")
 	} else if found || (err == nil && d == 0) {
-		err = fmt.Errorf("%q is not a time", message.Short(v))
+		err = fmt.Errorf("%q is not a time", text.Short(v))
 	}
 	r.Job.Time = d
 	return err
@@ -259,7 +259,7 @@ func readSelect(r *dialect.Reader, v string) (err error) {
 	r.Row.Fills(field.Nodes, field.Tasks, field.TasksPerNode)
 	for _, item := range strings.Split(strings.TrimLeft(chunks[0], "0123456789"), ":") {
 		if err := r.Try(func() error { return readChunkItem(r, item) }); err != nil {
-			r.Changed("without %s: %v", message.Short(item), err)
+			r.Changed("without %s: %v", text.Short(item), err)
 		}
 	}
 	return nil
@@ -333,7 +333,7 @@ func readNodes(r *dialect.Reader, v string) (err error) {
 			r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], item)
 			r.Row.Fills(field.Features)
 		default:
-			err = fmt.Errorf("hpcc does not know %s", message.Short(item))
+			err = fmt.Errorf("hpcc does not know %s", text.Short(item))
 		}
 		if err != nil {
 			return err
@@ -357,7 +357,7 @@ func readPlace(r *dialect.Reader, v string) error {
 			r.Row.Fills(field.Nodes)
 		case "free", "shared":
 		default:
-			return fmt.Errorf("hpcc does not know the placement %s", message.Short(w))
+			return fmt.Errorf("hpcc does not know the placement %s", text.Short(w))
 		}
 	}
 	return nil

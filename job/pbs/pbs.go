@@ -18,11 +18,9 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/jobscript"
-	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/quantity"
-	"hpcc/job/queue"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // System is OpenPBS and PBS Professional, 19 or later. Its options are those of qsub(1B). Torque is not
@@ -100,10 +98,10 @@ func (System) options(j *job.Job) []string {
 // Render returns the job script; see [batch.System].
 func (p System) Render(j *job.Job) (string, []string, error) {
 	if j.Interactive {
-		return "", nil, fmt.Errorf("an interactive PBS job is a shell and cannot run a program; run: qsub -I %s, and in that shell: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
+		return "", nil, fmt.Errorf("an interactive PBS job is a shell and cannot run a program; run: qsub -I %s, and in that shell: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), text.CommandLine(j.Argv()))
 	}
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
-		return "", nil, fmt.Errorf("%s on %d nodes: PBS gives each node the same number; request a multiple of %d", message.Count(j.Tasks, "task"), j.Nodes, j.Nodes)
+		return "", nil, fmt.Errorf("%s on %d nodes: PBS gives each node the same number; request a multiple of %d", text.Count(j.Tasks, "task", "tasks"), j.Nodes, j.Nodes)
 	}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
@@ -165,7 +163,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	id := strings.TrimSpace(string(out))
 	if number, _, ok := strings.Cut(id, "."); !ok || strings.Trim(strings.TrimSuffix(number, "[]"), "0123456789") != "" {
-		return fmt.Errorf("submitting job %q to PBS: qsub answered %q, not a job ID; check \"qstat\" for the job", r.Job.Name, message.Short(id))
+		return fmt.Errorf("submitting job %q to PBS: qsub answered %q, not a job ID; check \"qstat\" for the job", r.Job.Name, text.Short(id))
 	}
 	r.Native = id
 	return nil
@@ -173,7 +171,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 
 // Query returns the queue state of all jobs that have not ended. It adds those of ids that PBS deleted
 // because a dependency failed.
-func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, error) {
+func (System) Query(ctx context.Context, ids []string) (map[string]batch.State, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-t", "-f", "-F", "json")
 	if err != nil {
 		return nil, fmt.Errorf("querying PBS for jobs: %w", invoke.Error(out, err))
@@ -190,7 +188,7 @@ func (System) Query(ctx context.Context, ids []string) (map[string]queue.State, 
 	for _, id := range missing {
 		// An entry without "stime" never started; a job that someone deleted has another substate.
 		if e := known[id]; e["job_state"] == "F" && e["stime"] == "" && e["depend"] != "" && e["substate"] == finished {
-			jobs[id] = queue.State{Reason: "dependency failed: " + e["depend"]}
+			jobs[id] = batch.State{Reason: "dependency failed: " + e["depend"]}
 		}
 	}
 	return jobs, nil
@@ -204,7 +202,7 @@ const maxEnded = 100
 const finished = "92"
 
 // parseQueue parses the JSON of "qstat -t -f", which lists the tasks of an array after the array itself.
-func parseQueue(r io.Reader) (map[string]queue.State, error) {
+func parseQueue(r io.Reader) (map[string]batch.State, error) {
 	var list struct {
 		Jobs map[string]struct {
 			State   string `json:"job_state"`
@@ -217,7 +215,7 @@ func parseQueue(r io.Reader) (map[string]queue.State, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	jobs, reasons := map[string]queue.State{}, map[string]string{}
+	jobs, reasons := map[string]batch.State{}, map[string]string{}
 	for id, j := range list.Jobs {
 		id, index, isArray := arrayOf(id)
 		if j.State == "H" && j.Depend != "" && j.Holds == "s" {
@@ -232,11 +230,11 @@ func parseQueue(r io.Reader) (map[string]queue.State, error) {
 		case isArray, strings.Contains("FXM", j.State): // ended, or moved to another server
 			continue
 		case j.State == "R":
-			s.Add(index, queue.Running)
+			s.Add(index, batch.TaskRunning)
 		case j.State == "E":
-			s.Add(index, queue.Ending)
+			s.Add(index, batch.TaskEnding)
 		default: // Q, H, W, T, S, U
-			s.Add(index, queue.Waiting)
+			s.Add(index, batch.TaskWaiting)
 		}
 		jobs[id] = s
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/job/queue"
+	"hpcc/job/batch"
 	"hpcc/testdata/testenv"
 )
 
@@ -19,12 +19,12 @@ func TestPBSQueue(t *testing.T) {
 	defer f.Close()
 	got, err := parseQueue(f)
 	testenv.Check(t, err)
-	const waiting, running = queue.Waiting, queue.Running
-	one := map[int]queue.TaskState{0: waiting}
-	for id, want := range map[string]queue.State{
-		"1[].h": {}, "3.h": {}, "10.h": {Waiting: 1, States: one, Reason: "held"}, "12.h": {Running: 1, States: map[int]queue.TaskState{0: running}},
+	const waiting, running = batch.TaskWaiting, batch.TaskRunning
+	one := map[int]batch.TaskState{0: waiting}
+	for id, want := range map[string]batch.State{
+		"1[].h": {}, "3.h": {}, "10.h": {Waiting: 1, States: one, Reason: "held"}, "12.h": {Running: 1, States: map[int]batch.TaskState{0: running}},
 		"11[].h": {Running: 2, Waiting: 4,
-			States: map[int]queue.TaskState{0: running, 1: running, 2: waiting, 3: waiting, 4: waiting, 5: waiting}},
+			States: map[int]batch.TaskState{0: running, 1: running, 2: waiting, 3: waiting, 4: waiting, 5: waiting}},
 		"14.h": {Waiting: 1, States: one, Reason: "Can Never Run: Insufficient amount of resource: ncpus (R: 99 A: 8 T: 8)"},
 		"15.h": {Waiting: 1, States: one, Reason: "Not enough free nodes available"},
 	} {
@@ -45,7 +45,7 @@ func TestPBSQuery(t *testing.T) {
 	fakeQstat(t)
 	got, err := System{}.Query(t.Context(), []string{"999.vm", "96[].vm", "97.vm", "100.vm", "99.vm"})
 	testenv.Check(t, err)
-	for id, want := range map[string]queue.State{
+	for id, want := range map[string]batch.State{
 		"97.vm": {Reason: "dependency failed: afterok:96[].vm@vm"}, "99.vm": {Waiting: 1, Reason: "held"},
 		"96[].vm": {}, "100.vm": {}, "999.vm": {}, // ended, deleted by its owner, unknown
 	} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // Count reads a count of a listing. Text that is not a number below 2^30 counts as 0.
@@ -44,7 +44,7 @@ func Size(s string, units Units) (int64, error) {
 	x, err := strconv.ParseFloat(s[:i], 64)
 	unit, ok := units[s[i:]]
 	if err != nil || !ok || !(x > 0) || x*float64(unit) > math.MaxInt64/4 {
-		return 0, fmt.Errorf("%q is not an amount of memory", message.Short(s))
+		return 0, fmt.Errorf("%q is not an amount of memory", text.Short(s))
 	}
 	return int64(math.Ceil(x * float64(unit))), nil
 }
@@ -57,18 +57,18 @@ const MaxTime = 10 * 365 * 24 * time.Hour
 func Clock(s string, units ...time.Duration) (time.Duration, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) > len(units) {
-		return 0, fmt.Errorf("%q is not a time", message.Short(s))
+		return 0, fmt.Errorf("%q is not a time", text.Short(s))
 	}
 	var d time.Duration
 	for i, p := range parts {
 		n, err := strconv.ParseUint(p, 10, 31)
 		if err != nil || time.Duration(n) > MaxTime/units[len(parts)-1-i] {
-			return 0, fmt.Errorf("%q is not a time", message.Short(s))
+			return 0, fmt.Errorf("%q is not a time", text.Short(s))
 		}
 		d += time.Duration(n) * units[len(parts)-1-i]
 	}
 	if d > MaxTime {
-		return 0, fmt.Errorf("%q is not a time", message.Short(s))
+		return 0, fmt.Errorf("%q is not a time", text.Short(s))
 	}
 	return d, nil
 }

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 var (
@@ -43,7 +43,7 @@ func ParseTime(s string) (time.Duration, error) {
 		if strings.Trim(s, "0123456789:") == "" {
 			why = "schedulers read this differently"
 		}
-		return 0, fmt.Errorf("time %q: %s; write 90m, 1h30m, 1:30:00 or 1-12:00:00", message.Short(s), why)
+		return 0, fmt.Errorf("time %q: %s; write 90m, 1h30m, 1:30:00 or 1-12:00:00", text.Short(s), why)
 	}
 	var d time.Duration
 	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
@@ -62,7 +62,7 @@ func ParseTime(s string) (time.Duration, error) {
 func ParseMemory(s string) (int64, error) {
 	m := sizes().FindStringSubmatch(s)
 	if m == nil {
-		return 0, fmt.Errorf("memory %q: not a number with a unit; write 512M or 4G", message.Short(s))
+		return 0, fmt.Errorf("memory %q: not a number with a unit; write 512M or 4G", text.Short(s))
 	}
 	x, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {

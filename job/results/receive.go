@@ -61,7 +61,7 @@ func (o Options) Free(final string) error {
 // sockets and pipes, and returns their number and the first of their names.
 func Receive(ctx context.Context, r io.ReadCloser, final string, o Options) (leftOut int, first []string, err error) {
 	x := &receiver{ctx: ctx, dirs: map[string]time.Time{}, files: map[string]bool{}, o: o}
-	err = New(final, o, func(tmp string) error {
+	err = create(final, o, func(tmp string) error {
 		err := x.read(r, tmp)
 		if cerr := r.Close(); cerr != nil {
 			return cerr // it explains why the stream ended early
@@ -71,9 +71,9 @@ func Receive(ctx context.Context, r io.ReadCloser, final string, o Options) (lef
 	return x.leftOut, x.first, err
 }
 
-// New creates final by calling fill, which creates a file or directory of another name. If fill
+// create creates final by calling fill, which creates a file or directory of another name. If fill
 // fails, nothing remains. Without o.Replace an existing final is an [ExistsError].
-func New(final string, o Options, fill func(tmp string) error) error {
+func create(final string, o Options, fill func(tmp string) error) error {
 	if err := o.Free(final); err != nil {
 		return err
 	}

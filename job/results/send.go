@@ -35,14 +35,14 @@ var umask = sync.OnceValue(func() fs.FileMode {
 // all paths. It does not follow links, and leaves out devices, sockets and pipes.
 func Send(ctx context.Context, w io.Writer, file, name string) error {
 	t := tar.NewWriter(w)
-	if err := Add(ctx, t, file, name); err != nil {
+	if err := add(ctx, t, file, name); err != nil {
 		return err
 	}
 	return t.Close()
 }
 
-// Add adds a file or directory to an archive, like [Send].
-func Add(ctx context.Context, t *tar.Writer, file, name string) error {
+// add adds a file or directory to an archive, like [Send].
+func add(ctx context.Context, t *tar.Writer, file, name string) error {
 	fi, err := os.Stat(file) // the file itself may be a link
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // The options below start a program in an image. Most belong to the plugin pyxis, which hands them to enroot on the
@@ -76,9 +76,9 @@ func containerImage(v string) (string, error) {
 	name := strings.TrimPrefix(v, "docker://")
 	switch {
 	case strings.HasPrefix(v, "dockerd://"), strings.HasPrefix(v, "podman://"):
-		return "", fmt.Errorf("%s is in the store of a daemon: push it to a registry, and name it as IMAGE of hpcc", message.Short(v))
+		return "", fmt.Errorf("%s is in the store of a daemon: push it to a registry, and name it as IMAGE of hpcc", text.Short(v))
 	case strings.Contains(name, "://"):
-		return "", fmt.Errorf("%s is not the name of an image: name it as IMAGE of hpcc", message.Short(v))
+		return "", fmt.Errorf("%s is not the name of an image: name it as IMAGE of hpcc", text.Short(v))
 	}
 	registry, rest, named := strings.Cut(name, "#")
 	if user, host, ok := strings.Cut(registry, "@"); ok && named && user != "" {
@@ -87,7 +87,7 @@ func containerImage(v string) (string, error) {
 		registry, rest = "", name
 	}
 	if (named && !registryName().MatchString(registry)) || !imageName().MatchString(rest) {
-		return "", fmt.Errorf("%q is not the name of an image: name it as IMAGE of hpcc", message.Short(v))
+		return "", fmt.Errorf("%q is not the name of an image: name it as IMAGE of hpcc", text.Short(v))
 	}
 	if registry != "" {
 		rest = registry + "/" + rest
@@ -103,16 +103,16 @@ func containerMounts(v string) ([]string, error) {
 		from, to := part[0], part[min(len(part)-1, 1)]
 		switch {
 		case from == "" || to == "":
-			return nil, fmt.Errorf("%q is not SRC:DST", message.Short(item))
+			return nil, fmt.Errorf("%q is not SRC:DST", text.Short(item))
 		case from == "umount":
-			return nil, fmt.Errorf("%q removes a mount point of the site: leave it out, because hpcc does not add mounts of a site", message.Short(item))
+			return nil, fmt.Errorf("%q removes a mount point of the site: leave it out, because hpcc does not add mounts of a site", text.Short(item))
 		case from == "tmpfs":
 			out = append(out, "--mount=type=tmpfs,target="+to)
 			continue
 		case from[0] != '/' && from[0] != '.' && from[0] != '$':
-			return nil, fmt.Errorf("%q: pyxis requires a source that begins with a slash or a dot", message.Short(item))
+			return nil, fmt.Errorf("%q: pyxis requires a source that begins with a slash or a dot", text.Short(item))
 		case to[0] != '/' && to[0] != '$':
-			return nil, fmt.Errorf("%q: the path in the image is not absolute", message.Short(item))
+			return nil, fmt.Errorf("%q: the path in the image is not absolute", text.Short(item))
 		}
 		bind := "--bind=" + from + ":" + to
 		if len(part) > 2 {
@@ -122,7 +122,7 @@ func containerMounts(v string) ([]string, error) {
 					bind += ":ro"
 				case f == "" || slices.Contains(harmlessFlags, f):
 				default:
-					return nil, fmt.Errorf("%q has the mount flag %s, which hpcc does not have: leave it out", message.Short(item), f)
+					return nil, fmt.Errorf("%q has the mount flag %s, which hpcc does not have: leave it out", text.Short(item), f)
 				}
 			}
 		}
@@ -215,7 +215,7 @@ func run(r *dialect.Reader, flags ...string) error {
 func readContainerDir(r *dialect.Reader, v string) error {
 	switch {
 	case !path.IsAbs(v):
-		return fmt.Errorf("%q is not absolute: use --cd of hpcc", message.Short(v))
+		return fmt.Errorf("%q is not absolute: use --cd of hpcc", text.Short(v))
 	case r.To.Target.Pods():
 		r.Job.Pod.Dir = v
 		r.Row.Fills(field.Run)
@@ -231,9 +231,9 @@ func readContainerEnv(r *dialect.Reader, v string) error {
 		name, _, set := strings.Cut(name, "=")
 		switch {
 		case set:
-			return fmt.Errorf("it takes the names of variables, without values: use --env %s=VALUE of hpcc", message.Short(name))
+			return fmt.Errorf("it takes the names of variables, without values: use --env %s=VALUE of hpcc", text.Short(name))
 		case !job.EnvName().MatchString(name):
-			return fmt.Errorf("%q is not the name of a variable", message.Short(name))
+			return fmt.Errorf("%q is not the name of a variable", text.Short(name))
 		}
 		flags = append(flags, "--env="+name)
 	}
@@ -247,7 +247,7 @@ func readContainerEnv(r *dialect.Reader, v string) error {
 // of an earlier job.
 func readContainerName(r *dialect.Reader, v string) error {
 	r.N.Container = true
-	r.Changed("left out: tasks share one unchanged image, so %s is the image without changes of earlier jobs", message.Short(v))
+	r.Changed("left out: tasks share one unchanged image, so %s is the image without changes of earlier jobs", text.Short(v))
 	return nil
 }
 

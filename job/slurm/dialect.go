@@ -15,8 +15,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // scripts is the dialect of sbatch(1) of 22.05 and later: directives before the first
@@ -227,7 +227,7 @@ func readTime(r *dialect.Reader, v string) error {
 		}
 		n, err := strconv.ParseUint(days, 10, 16)
 		if err != nil || n > 3650 {
-			return fmt.Errorf("%q is not a time", message.Short(v))
+			return fmt.Errorf("%q is not a time", text.Short(v))
 		}
 		d += time.Duration(n) * 24 * time.Hour
 	} else {
@@ -242,7 +242,7 @@ func readTime(r *dialect.Reader, v string) error {
 		}
 	}
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is not a time", message.Short(v))
+		err = fmt.Errorf("%q is not a time", text.Short(v))
 	}
 	r.Job.Time = d
 	return err
@@ -278,7 +278,7 @@ func readAfter(r *dialect.Reader, v string) error {
 
 func readOpenMode(r *dialect.Reader, v string) error {
 	if v != "append" && v != "truncate" {
-		return fmt.Errorf("%q is neither append nor truncate", message.Short(v))
+		return fmt.Errorf("%q is neither append nor truncate", text.Short(v))
 	}
 	r.Job.Append = v == "append"
 	r.Row.Fills(field.Append)
@@ -355,7 +355,7 @@ func readSignal(r *dialect.Reader, v string) error {
 	if timed {
 		n, err := strconv.ParseUint(lead, 10, 16)
 		if err != nil {
-			return fmt.Errorf("%q is not a number of seconds", message.Short(lead))
+			return fmt.Errorf("%q is not a number of seconds", text.Short(lead))
 		}
 		r.Job.Warning.Lead = time.Duration(n) * time.Second
 	}
@@ -412,7 +412,7 @@ func finish(r *dialect.Reader) {
 		nodes := int(j.NodeCount())
 		r.FinishRows(field.GPUs, func(row *field.Row) error {
 			if n%nodes != 0 {
-				return fmt.Errorf("%s cannot be divided equally among %d nodes", message.Count(n, "GPU"), nodes)
+				return fmt.Errorf("%s cannot be divided equally among %d nodes", text.Count(n, "GPU", "GPUs"), nodes)
 			}
 			j.GPUs = n / nodes
 			if nodes > 1 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // errTooMany is the error for a host list that exceeds its limit.
@@ -38,7 +38,7 @@ func expandHosts(s string, limit int) ([]string, error) {
 		}
 		names, err := expandWord(s[:end], limit-len(out))
 		if err != nil {
-			return nil, fmt.Errorf("host list %q: %w", message.Short(s), err)
+			return nil, fmt.Errorf("host list %q: %w", text.Short(s), err)
 		}
 		out = append(out, names...)
 		s = strings.TrimPrefix(s[end:], ",")
@@ -54,7 +54,7 @@ func expandWord(word string, limit int) ([]string, error) {
 			return nil, errTooMany
 		}
 		if !hostText().MatchString(word) {
-			return nil, fmt.Errorf("%q is not a host name", message.Short(word))
+			return nil, fmt.Errorf("%q is not a host name", text.Short(word))
 		}
 		return []string{word}, nil
 	}
@@ -63,7 +63,7 @@ func expandWord(word string, limit int) ([]string, error) {
 		return nil, errors.New("a bracket is not closed")
 	}
 	if !hostText().MatchString(head + "1") {
-		return nil, fmt.Errorf("%q is not the start of a host name", message.Short(head))
+		return nil, fmt.Errorf("%q is not the start of a host name", text.Short(head))
 	}
 	ends := []string{""}
 	if tail != "" {
@@ -81,7 +81,7 @@ func expandWord(word string, limit int) ([]string, error) {
 		a, err1 := strconv.Atoi(first)
 		b, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
-			return nil, fmt.Errorf("%q is not a range", message.Short(part))
+			return nil, fmt.Errorf("%q is not a range", text.Short(part))
 		}
 		if b-a+1 > (limit-len(out))/len(ends) {
 			return nil, errTooMany

@@ -18,11 +18,9 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/jobscript"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
-	"hpcc/job/queue"
-	"hpcc/job/shellword"
 	"hpcc/store/ready"
+	"hpcc/text"
 )
 
 // System is Slurm, 22.05 or later.
@@ -109,7 +107,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
 		t.Common(j)
-		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(argv)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
+		t.Line("exec %s %s", strings.Join(append([]string{text.CommandLine(argv)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := options(j)
@@ -169,7 +167,7 @@ func broadcasts(j *job.Job) bool {
 func broadcast(t *jobscript.Writer, j *job.Job) {
 	t.Line("# Send the image to all nodes at once. If that fails, each node copies it from the original:")
 	t.Line(`hpcc_each="srun --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1"`)
-	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`, shellword.Quote(j.Program), shellword.Quote(j.ExactImage()))
+	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`, text.Quote(j.Program), text.Quote(j.ExactImage()))
 }
 
 // maxIndex is the largest index under Slurm's default limit (slurm.conf(5), MaxArraySize 1001).
@@ -233,7 +231,7 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("submitting job %q to Slurm: sbatch answered %q, not a job ID; check \"squeue --me\" for the job", r.Job.Name, message.Short(id))
+		return fmt.Errorf("submitting job %q to Slurm: sbatch answered %q, not a job ID; check \"squeue --me\" for the job", r.Job.Name, text.Short(id))
 	}
 	r.Native = id
 	return nil
@@ -408,7 +406,7 @@ func readError(out []byte, err error) error {
 }
 
 // Query returns the queue state of this user's jobs.
-func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, error) {
+func (System) Query(ctx context.Context, _ []string) (map[string]batch.State, error) {
 	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r")
 	if err != nil {
 		return nil, fmt.Errorf("querying Slurm for jobs: %w", readError(out, err))
@@ -417,8 +415,8 @@ func (System) Query(ctx context.Context, _ []string) (map[string]queue.State, er
 }
 
 // parseQueue parses the lines "JOB|INDEX|STATE|REASON" of squeue. The index of a job without an array is N/A.
-func parseQueue(list string) map[string]queue.State {
-	jobs := map[string]queue.State{}
+func parseQueue(list string) map[string]batch.State {
+	jobs := map[string]batch.State{}
 	for line := range strings.Lines(list) {
 		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
 		if len(f) < 4 {
@@ -428,15 +426,15 @@ func parseQueue(list string) map[string]queue.State {
 		index, _ := strconv.Atoi(f[1])
 		switch f[2] {
 		case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED":
-			s.Add(index, queue.Waiting)
+			s.Add(index, batch.TaskWaiting)
 			if s.Reason = f[3]; s.Reason == "None" { // the scheduler has not looked at the job yet
 				s.Reason = ""
 			}
 		case "COMPLETING":
-			s.Add(index, queue.Ending)
+			s.Add(index, batch.TaskEnding)
 		case "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT":
 		default: // RUNNING, CONFIGURING, RESIZING, SIGNALING, STAGE_OUT
-			s.Add(index, queue.Running)
+			s.Add(index, batch.TaskRunning)
 		}
 		jobs[f[0]] = s
 	}

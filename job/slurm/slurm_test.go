@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/queue"
-	"hpcc/store/wait"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
@@ -22,7 +22,7 @@ func TestSilentCommand(t *testing.T) {
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "scancel"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	begun := time.Now()
-	err := System{}.Cancel(wait.With(t.Context(), wait.Patience{Header: 100 * time.Millisecond}), "7")
+	err := System{}.Cancel(web.With(t.Context(), web.Limits{Header: 100 * time.Millisecond}), "7")
 	if err == nil || !strings.Contains(err.Error(), "scancel did not answer within 300ms and was ended") || time.Since(begun) > 20*time.Second {
 		t.Errorf("Cancel = %v after %v; want an error after about 300ms", err, time.Since(begun))
 	}
@@ -31,11 +31,11 @@ func TestSilentCommand(t *testing.T) {
 // TestSlurmQueue parses output of squeue 22.05, and states that only sites with certain plugins have.
 func TestSlurmQueue(t *testing.T) {
 	got := parseQueue("7|3|RUNNING|None\n7|2|PENDING|BeginTime\n7|1|COMPLETING|None\n7|4|SIGNALING|None\n8|N/A|REQUEUE_HOLD|launch failed requeued held\n9|N/A|COMPLETED|None\n10|N/A|PENDING|None\nslurm_load_jobs: a message\n")
-	want := map[string]queue.State{
-		"7":  {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]queue.TaskState{1: queue.Ending, 2: queue.Waiting, 3: queue.Running, 4: queue.Running}},
-		"8":  {Waiting: 1, Reason: "launch failed requeued held", States: map[int]queue.TaskState{0: queue.Waiting}},
+	want := map[string]batch.State{
+		"7":  {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]batch.TaskState{1: batch.TaskEnding, 2: batch.TaskWaiting, 3: batch.TaskRunning, 4: batch.TaskRunning}},
+		"8":  {Waiting: 1, Reason: "launch failed requeued held", States: map[int]batch.TaskState{0: batch.TaskWaiting}},
 		"9":  {},
-		"10": {Waiting: 1, States: map[int]queue.TaskState{0: queue.Waiting}},
+		"10": {Waiting: 1, States: map[int]batch.TaskState{0: batch.TaskWaiting}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("queue: %+v; want %+v", got, want)

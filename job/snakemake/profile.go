@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"hpcc/job"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A Profile makes Snakemake submit its jobs through hpcc.
@@ -26,9 +26,9 @@ type Profile struct {
 
 // Files returns the files of the profile by name. Those of mode 0755 are programs.
 func (p *Profile) Files() map[string]string {
-	submit := shellword.Join(append([]string{p.Program, "submit", "--to", string(p.To)}, append(p.withStore(p.Submit...), "--report", "none", "--from")...))
-	status := shellword.Join(append([]string{p.Program, "snakemake-status"}, p.withStore()...))
-	cancel := shellword.Join(append([]string{p.Program, "snakemake-cancel"}, p.withStore()...))
+	submit := text.CommandLine(append([]string{p.Program, "submit", "--to", string(p.To)}, append(p.withStore(p.Submit...), "--report", "none", "--from")...))
+	status := text.CommandLine(append([]string{p.Program, "snakemake-status"}, p.withStore()...))
+	cancel := text.CommandLine(append([]string{p.Program, "snakemake-cancel"}, p.withStore()...))
 	commands := func(prefix, suffix string) string {
 		t := ""
 		for _, c := range [][2]string{{"submit", braces(submit)}, {"status", status}, {"cancel", filepath.Join(p.Dir, cancelFile)}} {

@@ -22,8 +22,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/message"
 	"hpcc/job/quantity"
+	"hpcc/text"
 )
 
 // Name is the name of the dialect.
@@ -124,7 +124,7 @@ var resources = map[string]setter{
 	"gpu":            set(field.GPUs),
 	"gpus":           set(field.GPUs),
 	"nvidia_gpu":     set(field.GPUs),
-	"gpu_model":      func(_ *task, r *dialect.Reader, v string) error { return text(r, field.GPUs, v, &r.Job.GPUType) },
+	"gpu_model":      func(_ *task, r *dialect.Reader, v string) error { return word(r, field.GPUs, v, &r.Job.GPUType) },
 	"gres":           readGres,
 	"nodes":          set(field.Nodes),
 	"tasks":          set(field.Tasks),
@@ -160,7 +160,7 @@ var scheduler = sync.OnceValue(func() *regexp.Regexp {
 // submits at a time.
 func (t *task) read(r *dialect.Reader, line int, name string, value any) {
 	v := fmt.Sprint(value)
-	r.Add(line, name+"="+message.Short(v))
+	r.Add(line, name+"="+text.Short(v))
 	if v == "<TBD>" || value == nil { // Snakemake does not know it before the job runs
 		r.Changed("the default of the scheduler, because Snakemake does not know the value yet")
 		return
@@ -192,10 +192,10 @@ func set(f field.Field) setter {
 	}
 }
 
-// text stores a word.
-func text(r *dialect.Reader, f field.Field, v string, at *string) error {
+// word stores a word.
+func word(r *dialect.Reader, f field.Field, v string, at *string) error {
 	if !job.WordText().MatchString(v) {
-		return fmt.Errorf("%q contains characters that directives cannot hold", message.Short(v))
+		return fmt.Errorf("%q contains characters that directives cannot hold", text.Short(v))
 	}
 	r.Row.Fills(f)
 	*at = v
@@ -251,7 +251,7 @@ func readTime(_ *task, r *dialect.Reader, v string) error {
 	if minutes, err := strconv.ParseFloat(v, 64); err == nil {
 		d := time.Duration(minutes * float64(time.Minute))
 		if !(minutes > 0) || minutes > quantity.MaxTime.Minutes() {
-			return fmt.Errorf("%s is not a number of minutes", message.Short(v))
+			return fmt.Errorf("%s is not a number of minutes", text.Short(v))
 		}
 		r.Job.Time = d
 		return nil
@@ -270,7 +270,7 @@ func readGres(t *task, r *dialect.Reader, v string) error {
 	}
 	r.Row.Fills(field.GPUs)
 	if r.Job.GPUs = n; len(parts) == 3 {
-		return text(r, field.GPUs, parts[1], &r.Job.GPUType)
+		return word(r, field.GPUs, parts[1], &r.Job.GPUType)
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// dialPatience limits the time to connect to an address for the client.
-const dialPatience = 30 * time.Second
+// dialTimeout limits the time to connect to an address for the client.
+const dialTimeout = 30 * time.Second
 
 // forward connects a channel of ssh -L, -D or -W to the address that the client names.
 func forward(c ssh.NewChannel) {
@@ -21,7 +21,7 @@ func forward(c ssh.NewChannel) {
 		_ = c.Reject(ssh.ConnectionFailed, err.Error())
 		return
 	}
-	conn, err := net.DialTimeout(network, address, dialPatience)
+	conn, err := net.DialTimeout(network, address, dialTimeout)
 	if err != nil {
 		_ = c.Reject(ssh.ConnectionFailed, err.Error())
 		return

@@ -16,7 +16,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // Without an image, the lines of a translated script stay unchanged. With an image, hpcc removes lines that only
@@ -244,7 +244,7 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 
 // lineArguments returns the arguments of a line that is one simple command, without its name.
 func lineArguments(line string) []front.Word {
-	args, _ := shellword.Split(line, true)
+	args, _ := text.Words(line, true)
 	out := make([]front.Word, 0, len(args))
 	for _, a := range args {
 		out = append(out, front.Word{Text: a.Text, Source: line[a.Start:a.End], Live: a.Live, Start: a.Start, End: a.End})
@@ -278,11 +278,11 @@ func (t *Translation) prepares(text string, host bool) (string, *field.Row) {
 
 // inImage inserts "hpcc run" before a launcher's program. If it cannot, why is the reason.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
-	args, err := shellword.Split(line, true)
+	args, err := text.Words(line, true)
 	if len(args) == 0 || path.Base(args[0].Text) != launcher {
 		return "", launcher + " is part of a longer command"
 	}
-	if err != nil && (err != shellword.ErrOperator || joins(line[args[len(args)-1].End:])) {
+	if err != nil && (err != text.ErrOperator || joins(line[args[len(args)-1].End:])) {
 		return "", launcher + " is part of a longer command"
 	}
 	l, _ := t.known.launcher(launcher)

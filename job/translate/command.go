@@ -10,15 +10,15 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A submitCommand is a command line that submits a script or a program with options.
 type submitCommand struct {
 	name  string
 	text  string
-	args  []shellword.Word // arguments
-	input string           // name of the script after <, or as an argument
+	args  []text.Word // arguments
+	input string      // name of the script after <, or as an argument
 }
 
 // loneCommand returns the submit command of a text if it is the only command, else "".
@@ -51,14 +51,14 @@ func (ds Translator) IsSubmitCommand(text string) bool {
 // parseSubmit splits a submit command. The only allowed redirection is a script on standard input.
 func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	c := &submitCommand{text: line}
-	args, err := shellword.Split(line, true)
-	if errors.Is(err, shellword.ErrOperator) && len(args) > 0 {
+	args, err := text.Words(line, true)
+	if errors.Is(err, text.ErrOperator) && len(args) > 0 {
 		rest := strings.TrimSpace(line[args[len(args)-1].End:])
 		file, ok := strings.CutPrefix(rest, "<")
 		if !ok || strings.HasPrefix(file, "<") {
 			return nil, fmt.Errorf("it has more than one command; give only the submit command")
 		}
-		in, ierr := shellword.Split(file, true)
+		in, ierr := text.Words(file, true)
 		if ierr != nil || len(in) != 1 || in[0].Live {
 			return nil, fmt.Errorf("expected one file name after <")
 		}
@@ -171,7 +171,7 @@ func program(r *dialect.Reader, argv []string) {
 	}
 	r.Wrap = strings.Join(argv, " ") // like the schedulers
 	if exact || (len(argv) > 1 && r.TakesProgram) {
-		r.Wrap = shellword.Join(argv)
+		r.Wrap = text.CommandLine(argv)
 	}
 	if r.Job.Name == "" {
 		r.Job.Name = job.CleanName(path.Base(argv[0]))

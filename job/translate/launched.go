@@ -8,7 +8,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // Some launchers also start their program in an image, by options of their own. On targets without pods, "hpcc run"
@@ -89,7 +89,7 @@ func (in *imageOptions) mounts(l dialect.Launcher, o front.Option) (why string) 
 		if o.Value.Live { // the names of variables
 			f = `"` + f + `"`
 		} else {
-			f = shellword.Quote(f)
+			f = text.Quote(f)
 		}
 		in.flags = append(in.flags, f)
 	}
@@ -98,8 +98,8 @@ func (in *imageOptions) mounts(l dialect.Launcher, o front.Option) (why string) 
 
 // prefix returns the start of a command that runs a program as the options ask for, in image.
 func (in *imageOptions) prefix(j *job.Job, image string) string {
-	args := append([]string{shellword.Join(append([]string{j.Program, "run"}, j.Run...))}, in.flags...)
-	return strings.Join(append(args, shellword.Quote(image), "--"), " ")
+	args := append([]string{text.CommandLine(append([]string{j.Program, "run"}, j.Run...))}, in.flags...)
+	return strings.Join(append(args, text.Quote(image), "--"), " ")
 }
 
 // without returns the start of a line without the options.

@@ -13,7 +13,7 @@ import (
 	"hpcc/front"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // In a pod, the script runs in the image, on one node, without the host's files, launchers and container programs.
@@ -95,7 +95,7 @@ func (b *podBody) argument(w *syntax.Word) front.Word {
 	a := front.Word{Start: int(w.Pos().Offset()), End: int(w.End().Offset())}
 	a.Source = b.text[a.Start:a.End]
 	a.Text = a.Source
-	if split, err := shellword.Split(a.Source, false); err == nil && len(split) == 1 {
+	if split, err := text.Words(a.Source, false); err == nil && len(split) == 1 {
 		a.Text = split[0].Text
 	}
 	for _, p := range w.Parts {

@@ -21,7 +21,7 @@ import (
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 	"hpcc/job/invoke"
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A Source is a job written for a scheduler: a script, or a submit command that may name one.
@@ -175,7 +175,7 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 		}
 	}
 	if command, err = ds.parseSubmit(line); err != nil {
-		return "", nil, fmt.Errorf("reading the command line %q: %w", message.Short(line), err)
+		return "", nil, fmt.Errorf("reading the command line %q: %w", text.Short(line), err)
 	}
 	if command.input == "" {
 		command.input = ds.scriptName(s, command)
@@ -184,17 +184,17 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 	case "":
 		return "", command, nil
 	case ":":
-		return "", nil, fmt.Errorf("reading the command line %q: hpcc does not support heterogeneous jobs: submit their components as separate jobs, or request equal nodes", message.Short(line))
+		return "", nil, fmt.Errorf("reading the command line %q: hpcc does not support heterogeneous jobs: submit their components as separate jobs, or request equal nodes", text.Short(line))
 	}
 	if s.Open == nil {
 		return "", nil, fmt.Errorf("the command line names script %q, which hpcc cannot open", command.input)
 	}
-	text, err := s.Open(command.input)
+	content, err := s.Open(command.input)
 	if err != nil {
-		return "", nil, fmt.Errorf("reading the script of %q: %w", message.Short(line), err)
+		return "", nil, fmt.Errorf("reading the script of %q: %w", text.Short(line), err)
 	}
 	s.Name = command.input
-	return string(text), command, checkScript(s.Name, text)
+	return string(content), command, checkScript(s.Name, content)
 }
 
 // scriptName returns the name of the script in a command. If the command fits several batch systems, the first script

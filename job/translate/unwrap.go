@@ -15,7 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/shellword"
+	"hpcc/text"
 )
 
 // A plain command replaces a container line in a pod.
@@ -172,7 +172,7 @@ func (c *plainCommand) variable(o front.Option, v front.Word) (why string) {
 		}
 		items = nil
 		for s := range strings.SplitSeq(v.Text, ",") {
-			items = append(items, front.Word{Text: s, Source: shellword.Quote(s)})
+			items = append(items, front.Word{Text: s, Source: text.Quote(s)})
 		}
 	}
 	for _, v := range items {
@@ -252,7 +252,7 @@ func (c *plainCommand) entryPoint() (why string) {
 	switch {
 	case c.program != "":
 	case len(own) > 0 && (c.line.Own || hasEntry):
-		c.program = shellword.Join(own)
+		c.program = text.CommandLine(own)
 	case c.line.Own:
 		return c.line.Name + " run starts the image's own program, which hpcc does not know: write that program, after " + c.line.Name + " exec IMAGE"
 	case len(c.line.Rest) > 0 && !isProgram(c.line.Rest[0]):

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // All users of a node share its loopback interface. Before data flows, /proc/net/tcp must show that the other
@@ -112,7 +112,7 @@ type foreignSocketError struct {
 func (e *foreignSocketError) Error() string {
 	owner := fmt.Sprintf("uid %d", e.UID)
 	if u, err := user.LookupId(strconv.FormatUint(uint64(e.UID), 10)); err == nil {
-		owner = message.OneLine(u.Username) + " (" + owner + ")"
+		owner = text.OneLine(u.Username) + " (" + owner + ")"
 	}
 	return e.What + " belongs to " + owner
 }
@@ -266,7 +266,7 @@ func CheckListener(at netip.AddrPort) (inodes []uint64, err error) {
 // dialOwn connects to a port of this machine. It checks before and after connecting that the listener belongs to
 // this user or root, so that no data goes to anyone else.
 func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: dialPatience}
+	d := net.Dialer{Timeout: dialTimeout}
 	for range ownerTries {
 		before, err := CheckListener(at)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A tunnel multiplexes connections over one link: the standard streams of a [Relay] on another node. After the
@@ -39,7 +39,7 @@ const (
 	// maxConnections limits the concurrent connections of a tunnel. Each may hold two windows of 256 KiB.
 	maxConnections = 512
 
-	dialPatience = 10 * time.Second
+	dialTimeout = 10 * time.Second
 	// pulse is the keepalive interval; stall is the timeout for an answer, or for writing a chunk.
 	pulse = 15 * time.Second
 	stall = 45 * time.Second
@@ -224,10 +224,10 @@ func awaitGreeting(r *bufio.Reader) (printed string, err error) {
 			return "", nil
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return message.OneLine(noise.String()), err
+			return text.OneLine(noise.String()), err
 		}
 		if noise.Len() > maxNoise {
-			return message.OneLine(noise.String()[:maxReason]), fmt.Errorf("more than %d bytes of other output before the greeting of hpcc's relay", maxNoise)
+			return text.OneLine(noise.String()[:maxReason]), fmt.Errorf("more than %d bytes of other output before the greeting of hpcc's relay", maxNoise)
 		}
 	}
 }
@@ -241,6 +241,6 @@ func readAnswer(r io.Reader) error {
 	if b[0] == connected {
 		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(r, maxReason))
-	return fmt.Errorf("no connection to the port: %s", message.OneLine(string(text)))
+	reply, _ := io.ReadAll(io.LimitReader(r, maxReason))
+	return fmt.Errorf("no connection to the port: %s", text.OneLine(string(reply)))
 }

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job/message"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 // serveLoopback starts a server on the loopback interface. serve handles each connection.
@@ -346,7 +346,7 @@ func FuzzGreeting(f *testing.F) {
 		if err == nil && !bytes.Contains(in, []byte(greeting)) {
 			t.Errorf("awaitGreeting accepted %q", in)
 		}
-		if message.OneLine(printed) != printed {
+		if text.OneLine(printed) != printed {
 			t.Errorf("awaitGreeting(%q) returned unprintable text %q", in, printed)
 		}
 		_ = readAnswer(bytes.NewReader(in))

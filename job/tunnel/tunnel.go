@@ -22,7 +22,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"hpcc/job/message"
+	"hpcc/text"
 )
 
 // A Tunnel forwards to one loopback port of a task's node.
@@ -37,8 +37,8 @@ type Tunnel struct {
 	messages func() string // messages of the carrier
 }
 
-// relayPatience limits the time until the relay's greeting. The batch system may first have to find a free slot.
-const relayPatience = 60 * time.Second
+// relayTimeout limits the time until the relay's greeting. The batch system may first have to find a free slot.
+const relayTimeout = 60 * time.Second
 
 // A Link is this end of a relay's standard streams.
 type Link struct {
@@ -52,7 +52,7 @@ type Link struct {
 func (l *Link) Close() error { l.end(); return nil }
 
 // Messages ends the command that carries the link, and returns its messages as one line.
-func (l *Link) Messages() string { return message.OneLine(l.messages()) }
+func (l *Link) Messages() string { return text.OneLine(l.messages()) }
 
 // Direct returns a link to a relay in this process, for a port of this machine.
 func Direct(ctx context.Context, port int) *Link {
@@ -120,13 +120,13 @@ func New(ctx context.Context, link *Link) (*Tunnel, error) {
 	select {
 	case g := <-heard:
 		if err = g.err; errors.Is(err, io.EOF) {
-			err = errors.New(strings.TrimSpace(message.OneLine(link.messages()) + " " + g.messages))
+			err = errors.New(strings.TrimSpace(text.OneLine(link.messages()) + " " + g.messages))
 			if err.Error() == "" {
 				err = errors.New("it ended without a message")
 			}
 		}
-	case <-time.After(relayPatience):
-		err = fmt.Errorf("no answer in %s", relayPatience)
+	case <-time.After(relayTimeout):
+		err = fmt.Errorf("no answer in %s", relayTimeout)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -188,7 +188,7 @@ func openStream(session *yamux.Session) (net.Conn, error) {
 func (t *Tunnel) Ended() <-chan struct{} { return t.ended }
 
 // Messages returns the messages of the command that carried the tunnel, as one line.
-func (t *Tunnel) Messages() string { return message.OneLine(t.messages()) }
+func (t *Tunnel) Messages() string { return text.OneLine(t.messages()) }
 
 // Close ends the tunnel and its carrier.
 func (t *Tunnel) Close() { t.end() }

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"slices"
+
+	"hpcc/text"
 )
 
 // idleGPU is the share of busy time from which a GPU counts as used.
@@ -23,14 +25,14 @@ const leastAdvised = 60
 // processors, memory and time that follows from the records of jobs.
 func advise(s *System) (list []string) {
 	if n := s.Endings[NoMemory]; n > 0 {
-		list = append(list, fmt.Sprintf("%s killed for lack of memory%s: ask for more", plural(n, "run was", "runs were"), inBrackets(s.memoryAsked())))
+		list = append(list, fmt.Sprintf("%s killed for lack of memory%s: ask for more", text.Count(n, "run was", "runs were"), inBrackets(s.memoryAsked())))
 	}
 	if n := s.Endings[TimeLimit]; n > 0 {
-		list = append(list, fmt.Sprintf("%s at the time limit%s: ask for more time", plural(n, "run was ended", "runs were ended"), inBrackets(s.timeAsked())))
+		list = append(list, fmt.Sprintf("%s at the time limit%s: ask for more time", text.Count(n, "run was ended", "runs were ended"), inBrackets(s.timeAsked())))
 	}
 	if i := slices.IndexFunc(s.Tasks, (*Task).Confined); i >= 0 && s.Tasks[i].Ranks <= 1 {
 		h := &s.Tasks[i].Header
-		list = append(list, fmt.Sprintf("it requested %s but could use only %s: check its affinity and the quota of its cgroup", plural(h.Asked.CPUs, "processor", "processors"), digits(h.Limits.CPUs)))
+		list = append(list, fmt.Sprintf("it requested %s but could use only %s: check its affinity and the quota of its cgroup", text.Count(h.Asked.CPUs, "processor", "processors"), digits(h.Limits.CPUs)))
 	}
 	if s.Figures[wallName].Sum < leastAdvised {
 		return list

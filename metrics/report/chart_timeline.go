@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"hpcc/text"
 )
 
 // Limits of a timeline. With more runs, it shows the number of concurrent runs instead.
@@ -95,7 +97,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 			bad++
 		}
 	}
-	about := fmt.Sprintf("%s, %d of them failed, over %s.", plural(len(bars), "run", "runs"), bad, formatSeconds(longest))
+	about := fmt.Sprintf("%s, %d of them failed, over %s.", text.Count(len(bars), "run", "runs"), bad, formatSeconds(longest))
 	if stacked := lanes(bars); len(bars) <= maxBars && len(stacked) <= maxLanes {
 		f.y = []float64{float64(len(stacked))}
 		thick := min(14, max(2.5, 180/float64(len(stacked))))

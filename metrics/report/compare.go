@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"hpcc/text"
 )
 
 // A comparison compares one system with the first.
@@ -241,9 +243,9 @@ func (m *match) headline(v verdict, causes []cause) string {
 // basis names the runs that the verdict is based on.
 func (m *match) basis() string {
 	if n := len(m.ratios(wallName)); n > 0 {
-		return plural(n, "pair", "pairs")
+		return text.Count(n, "pair", "pairs")
 	}
-	return fmt.Sprintf("%s of %s and %d of %s", plural(m.other.Figures[wallName].N, "run", "runs"), m.other.Name, m.base.Figures[wallName].N, m.base.Name)
+	return fmt.Sprintf("%s of %s and %d of %s", text.Count(m.other.Figures[wallName].N, "run", "runs"), m.other.Name, m.base.Figures[wallName].N, m.base.Name)
 }
 
 // votes returns the basis of the verdict, and how many of the pairs agree with it.
@@ -309,7 +311,7 @@ func (m *match) sides() (paired, all float64) {
 func (m *match) wallClock() string {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, _ := m.ratio(wallName)
-	text := fmt.Sprintf("wall clock: %s, against %s on %s: %s", formatSeconds(b.Median), formatSeconds(a.Median), m.base.Name, factor(r.Median, "longer", "shorter"))
+	clause := fmt.Sprintf("wall clock: %s, against %s on %s: %s", formatSeconds(b.Median), formatSeconds(a.Median), m.base.Name, factor(r.Median, "longer", "shorter"))
 	switch {
 	case r.N > 1:
 		low, high := r.middle()
@@ -317,11 +319,11 @@ func (m *match) wallClock() string {
 		if r.N < enoughForQuartiles {
 			what = "range"
 		}
-		return text + fmt.Sprintf(" (median of %d pairs; %s of %s: %s – %s)", r.N, what, m.quotient(), significant(low), significant(high))
+		return clause + fmt.Sprintf(" (median of %d pairs; %s of %s: %s – %s)", r.N, what, m.quotient(), significant(low), significant(high))
 	case a.N > 1 || b.N > 1:
-		return text + fmt.Sprintf(" (medians of %d and %s)", b.N, plural(a.N, "run", "runs"))
+		return clause + fmt.Sprintf(" (medians of %d and %s)", b.N, text.Count(a.N, "run", "runs"))
 	}
-	return text
+	return clause
 }
 
 // quotient names the ratio of the other system to the base.

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/text"
 )
 
 // maxParams bounds the columns of parameters.
@@ -103,7 +104,7 @@ func stamp(t time.Time) string {
 // harmless keeps spreadsheets from interpreting foreign text as a formula. It leaves numbers
 // unchanged and does not truncate, because readers of the table need all of it.
 func harmless(s string) string {
-	s = printable(s, math.MaxInt)
+	s = text.Printable(s)
 	if s == "" || !strings.ContainsRune("=+-@", rune(s[0])) {
 		return s
 	}

@@ -115,7 +115,7 @@ func TestHostileText(t *testing.T) {
 			}
 		}
 	}
-	for in, want := range map[string]string{"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "-3": "-3", strings.Repeat("é", 5000): strings.Repeat("é", 5000), "a\x1bb": "a\ufffdb", "+1e5": "+1e5", "lr": "lr", "": ""} {
+	for in, want := range map[string]string{"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "-3": "-3", strings.Repeat("é", 5000): strings.Repeat("é", 5000), "a\x1bb": `a\x1bb`, "+1e5": "+1e5", "lr": "lr", "": ""} {
 		if got := harmless(in); got != want {
 			t.Errorf("harmless(%q) = %q; want %q", in, got, want)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"hpcc/metrics"
+	"hpcc/text"
 )
 
 // maxImages is the maximum number of distinct images that are compared.
@@ -47,7 +48,7 @@ func (r *Report) images(allowed bool) error {
 			}
 		}
 		if unidentified > 0 && len(r.Systems) > 1 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: the image digest is unknown for %d of %s, which may have used another image", s.Name, unidentified, plural(len(s.Tasks), "run", "runs")))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: the image digest is unknown for %d of %s, which may have used another image", s.Name, unidentified, text.Count(len(s.Tasks), "run", "runs")))
 		}
 	}
 	if r.Different {

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"path"
 	"slices"
+
+	"hpcc/text"
 )
 
 // Prices hold the cost and the power of nodes.
@@ -198,16 +200,16 @@ func (p *Prices) notes(systems []*System) (notes []string) {
 			}
 		}
 		if unsized > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the number of processors of a node is unknown, so %s for a full node; set cpus in the prices", s.Name, plural(unsized, "run pays", "runs pay")))
+			notes = append(notes, fmt.Sprintf("%s: the number of processors of a node is unknown, so %s for a full node; set cpus in the prices", s.Name, text.Count(unsized, "run pays", "runs pay")))
 		}
 		if unasked > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the number of processors of a run is unknown, so %s for a full node; submit with --cpus or --measure", s.Name, plural(unasked, "run pays", "runs pay")))
+			notes = append(notes, fmt.Sprintf("%s: the number of processors of a run is unknown, so %s for a full node; submit with --cpus or --measure", s.Name, text.Count(unasked, "run pays", "runs pay")))
 		}
 		if undrawn > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the energy of %s is unknown, because the power figures name neither the system nor the host", s.Name, plural(undrawn, "run", "runs")))
+			notes = append(notes, fmt.Sprintf("%s: the energy of %s is unknown, because the power figures name neither the system nor the host", s.Name, text.Count(undrawn, "run", "runs")))
 		}
 		if unpriced > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s have no cost", s.Name, abbreviate(slices.Sorted(maps.Keys(hosts))), unpriced, plural(len(s.Tasks), "run", "runs")))
+			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s have no cost", s.Name, abbreviate(slices.Sorted(maps.Keys(hosts))), unpriced, text.Count(len(s.Tasks), "run", "runs")))
 		}
 	}
 	return notes

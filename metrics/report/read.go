@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/metrics"
+	"hpcc/text"
 )
 
 // DigestError reports that two systems, or two runs of one, used different images.
@@ -94,7 +95,7 @@ func readSystem(src *Source, prices *Prices) (*System, []string, error) {
 		return nil, nil, ErrNothing
 	}
 	if n := len(warnings); n > maxWarnings {
-		warnings = append(warnings[:maxWarnings], fmt.Sprintf("%s: %s of this kind", s.Name, plural(n-maxWarnings, "more warning", "more warnings")))
+		warnings = append(warnings[:maxWarnings], fmt.Sprintf("%s: %s of this kind", s.Name, text.Count(n-maxWarnings, "more warning", "more warnings")))
 	}
 	slices.SortStableFunc(s.Tasks, before)
 	for _, t := range s.Tasks {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/text"
 )
 
 // A Sweep is a job whose tasks have individual parameters, with their results.
@@ -207,7 +208,7 @@ func (s *Sweep) table(most int) *Table {
 	t := &Table{Head: slices.Concat([]string{"task"}, s.Params, columns, []string{"ending"})}
 	for i := range s.Tasks {
 		if most > 0 && i == most {
-			t.Caption = "and " + plural(len(s.Tasks)-most, "more task", "more tasks") + "; --csv, --json and --html show all"
+			t.Caption = "and " + text.Count(len(s.Tasks)-most, "more task", "more tasks") + "; --csv, --json and --html show all"
 			break
 		}
 		one := &s.Tasks[i]
@@ -264,7 +265,7 @@ func (s *Sweep) Section(page bool) Section {
 		}
 	}
 	if with < len(s.Tasks) {
-		sec.Text = append(sec.Text, fmt.Sprintf("%d of %s left results", with, plural(len(s.Tasks), "task", "tasks")))
+		sec.Text = append(sec.Text, fmt.Sprintf("%d of %s left results", with, text.Count(len(s.Tasks), "task", "tasks")))
 	}
 	if page {
 		if c, ok := s.chart(); ok {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hpcc/text"
 )
 
 // The tables are built once from unescaped text and written by each format.
@@ -111,7 +113,7 @@ func (r *Report) addTotals(t *Table) *Table {
 				if open := s.Endings[Open]; n < len(s.Tasks) {
 					cell = fmt.Sprintf("at least %s (%d of %d runs)", cell, n, len(s.Tasks))
 				} else if open > 0 {
-					cell = fmt.Sprintf("at least %s (%s without an end)", cell, plural(open, "run", "runs"))
+					cell = fmt.Sprintf("at least %s (%s without an end)", cell, text.Count(open, "run", "runs"))
 				}
 			}
 			row = append(row, cell)

@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+
+	"hpcc/text"
 )
 
 // A unit is the unit of measurement of a figure.
@@ -140,43 +141,14 @@ func significant(v float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, 2-power), 64)
 }
 
-// plural formats a number with its noun.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n) + " " + many
-}
-
-// Maximum lengths of displayed text, in characters.
+// Maximum lengths of displayed text, in bytes.
 const (
 	longText     = 160  // of foreign text
 	longSentence = 2000 // of hpcc's own text that contains foreign text
 )
 
-// plain returns foreign text on one line, truncated and without characters that move the
-// cursor or change the text direction.
-func plain(s string) string { return printable(s, longText) }
+// plain returns foreign text on one line, cut.
+func plain(s string) string { return text.Cut(text.OneLine(s), longText) }
 
 // sentence is plain for longer text.
-func sentence(s string) string { return printable(s, longSentence) }
-
-// printable returns text on one line, truncated to limit characters. It replaces control
-// characters.
-func printable(s string, limit int) string {
-	s = s[:min(len(s), 16*longSentence)]
-	out := make([]rune, 0, min(len(s), limit))
-	for _, r := range s {
-		switch {
-		case len(out) == limit:
-			return string(append(out[:limit-1], '…'))
-		case r == '\t' || r == '\n' || r == '\r':
-			out = append(out, ' ')
-		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x2028, r == 0x2029:
-			out = append(out, '\ufffd')
-		default:
-			out = append(out, r)
-		}
-	}
-	return string(out)
-}
+func sentence(s string) string { return text.Cut(text.OneLine(s), longSentence) }

@@ -24,6 +24,7 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime/foreign"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -183,20 +184,12 @@ func (x *examiner) stat(p string) (exists, isDir bool) {
 func (x *examiner) makeWritable(dir string) []string {
 	line := "RUN "
 	if exists, _ := x.stat(dir); !exists {
-		line += "mkdir -p " + shellWord(dir) + " && "
+		line += "mkdir -p " + text.Quote(dir) + " && "
 	}
 	if x.gid == 0 {
-		return []string{line + fmt.Sprintf("chgrp -R 0 %[1]s && chmod -R g=u %[1]s", shellWord(dir))}
+		return []string{line + fmt.Sprintf("chgrp -R 0 %[1]s && chmod -R g=u %[1]s", text.Quote(dir))}
 	}
-	return []string{line + fmt.Sprintf("chown -R %d:%d %s", x.uid, x.gid, shellWord(dir))}
-}
-
-// shellWord quotes a path for the shell.
-func shellWord(p string) string {
-	if strings.Trim(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%") == "" {
-		return p
-	}
-	return "'" + strings.ReplaceAll(p, "'", `'\''`) + "'"
+	return []string{line + fmt.Sprintf("chown -R %d:%d %s", x.uid, x.gid, text.Quote(dir))}
 }
 
 // user checks USER and sets the IDs of the programs in the pod.
@@ -386,9 +379,9 @@ func (x *examiner) searchPathDir(variable, dir string) {
 // makeReadable returns the Dockerfile lines that let all users enter the directory blocked and
 // read the tree.
 func (x *examiner) makeReadable(blocked, tree string) []string {
-	line := "RUN chmod -R a+rX " + shellWord(tree)
+	line := "RUN chmod -R a+rX " + text.Quote(tree)
 	if blocked != "" && blocked != tree {
-		line = "RUN chmod a+x " + shellWord(blocked) + " && chmod -R a+rX " + shellWord(tree)
+		line = "RUN chmod a+x " + text.Quote(blocked) + " && chmod -R a+rX " + text.Quote(tree)
 	}
 	return []string{line}
 }

@@ -11,6 +11,7 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -171,7 +172,7 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 		return real, f
 	}
 	if !x.may(f, mayRead) {
-		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: "it is a script, and the pod's user may not read it", Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
+		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: "it is a script, and the pod's user may not read it", Cure: []string{"RUN chmod a+rx " + text.Quote(real)}})
 	}
 	interpreter := interpreterOf(x.text(real))
 	if len(interpreter) > 1 && path.Base(interpreter[0]) == "env" {
@@ -192,11 +193,11 @@ func (x *examiner) access(p, real string, f *unpack.File, blocked string) {
 	case blocked != "":
 		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, prefixOf(real))})
 	case !x.may(f, mayExecute):
-		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)", f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
+		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)", f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + text.Quote(real)}})
 	}
 	if f.Caps {
 		x.add(Finding{Level: "error", Rule: "capability", Subject: p, Reason: "it has file capabilities, which the pod does not allow: the kernel refuses to execute it",
-			Cure: []string{fmt.Sprintf("RUN cp %[1]s %[1]s.plain && mv %[1]s.plain %[1]s", shellWord(real))}})
+			Cure: []string{fmt.Sprintf("RUN cp %[1]s %[1]s.plain && mv %[1]s.plain %[1]s", text.Quote(real))}})
 	}
 	if f.Perm&0o4000 != 0 && f.UID == 0 {
 		x.add(Finding{Level: "warning", Rule: "setuid", Subject: p, Reason: "its set-user-id bit has no effect in the pod"})
@@ -238,6 +239,6 @@ func (x *examiner) argument(arg string) {
 	case blocked != "":
 		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, path.Dir(real))})
 	case !x.may(f, mayRead):
-		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: "the pod's user may not read it", Cure: []string{"RUN chmod a+r " + shellWord(real)}})
+		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: "the pod's user may not read it", Cure: []string{"RUN chmod a+r " + text.Quote(real)}})
 	}
 }

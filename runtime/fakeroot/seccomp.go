@@ -80,29 +80,29 @@ const (
 type Reads int
 
 const (
-	ReadAttrs   Reads = 1 << iota // extended attributes
-	ReadStat                      // lstat(2) and its variants; never by tracing
-	ReadAllStat                   // stat(2) and fstat(2) as well
-	ReadGroups                    // getgroups(2); never by tracing
-	ReadIDs                       // getuid(2) and its variants; never by tracing
+	readAttrs   Reads = 1 << iota // extended attributes
+	readStat                      // lstat(2) and its variants; never by tracing
+	readAllStat                   // stat(2) and fstat(2) as well
+	readGroups                    // getgroups(2); never by tracing
+	readIDs                       // getuid(2) and its variants; never by tracing
 )
 
 // Reads returns the calls that n answers.
 func (n *Notes) Reads() Reads {
 	var r Reads
 	if n.GetAttr != nil {
-		r |= ReadAttrs
+		r |= readAttrs
 	}
 	if n.Stat != nil {
-		r |= ReadStat
+		r |= readStat
 		if n.AllStat {
-			r |= ReadAllStat
+			r |= readAllStat
 		}
 	}
 	if n.User != nil {
-		r |= ReadGroups
+		r |= readGroups
 		if !n.User.isRoot() {
-			r |= ReadIDs
+			r |= readIDs
 		}
 	}
 	return r
@@ -135,7 +135,7 @@ func buildFilter(verdict uint32, reads Reads, capabilities uint64) []unix.SockFi
 		{Code: ret, K: allow},
 		{Code: load, K: offNr},
 	}
-	if verdict == notifyCalls && reads&ReadStat != 0 {
+	if verdict == notifyCalls && reads&readStat != 0 {
 		p = append(p, statFilter(reads)...) // first, because they are frequent
 	}
 	for _, c := range fileCalls {
@@ -143,21 +143,21 @@ func buildFilter(verdict uint32, reads Reads, capabilities uint64) []unix.SockFi
 			continue
 		}
 		isStat := c.action == statFile || c.action == statxFile
-		if c.action == moveRoot && (verdict != notifyCalls || reads&ReadStat == 0) {
+		if c.action == moveRoot && (verdict != notifyCalls || reads&readStat == 0) {
 			continue
 		}
 		isAttr := c.action == getAttr || c.action == listAttr
-		if isStat || (isAttr && reads&ReadAttrs == 0) || (verdict == forgetCalls && (c.action == changeMode || c.action == removeAttr)) {
+		if isStat || (isAttr && reads&readAttrs == 0) || (verdict == forgetCalls && (c.action == changeMode || c.action == removeAttr)) {
 			continue // the kernel itself can perform these calls, which are not recorded
 		}
 		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
 	}
 	if verdict == notifyCalls {
 		var ids []uint32
-		if reads&ReadGroups != 0 {
+		if reads&readGroups != 0 {
 			ids = append(ids, unix.SYS_GETGROUPS)
 		}
-		if reads&ReadIDs != 0 {
+		if reads&readIDs != 0 {
 			ids = append(ids, idCalls...)
 		}
 		for _, nr := range ids {

@@ -14,7 +14,7 @@ import (
 // so it reports every call of a kind, and a report costs ten times as much as stat(2) itself.
 // It therefore always reports lstat(2) and its like, by which most programs that show owners
 // read them, but stat(2) and fstat(2), which Python's imports, the dynamic linker and dpkg call
-// for other reasons, only with [ReadAllStat].
+// for other reasons, only with [readAllStat].
 //
 // The kernel answers for files without notes, for errors, and for procfs.
 
@@ -82,11 +82,11 @@ func statFilter(reads Reads) []unix.SockFilter {
 		{Code: ret, K: allow},
 	}
 	p := links
-	if reads&ReadAllStat != 0 {
+	if reads&readAllStat != 0 {
 		p = everything
 	}
 	for _, c := range olderCalls {
-		if c.action == statFile && (c.link || reads&ReadAllStat != 0) {
+		if c.action == statFile && (c.link || reads&readAllStat != 0) {
 			p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: notify})
 		}
 	}

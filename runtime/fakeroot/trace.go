@@ -208,14 +208,14 @@ func Install(report bool, reads Reads, capabilities uint64) (traced bool, err er
 		return false, fakeOwnership(buildFilter(forgetCalls, 0, capabilities))
 	}
 	if !kernelContinues() {
-		reads &^= ReadStat | ReadAllStat
+		reads &^= readStat | readAllStat
 	}
 	if fd, err := installListener(buildFilter(notifyCalls, reads, capabilities)); err == nil {
 		method := byte(byListener)
 		switch {
-		case reads&ReadAllStat != 0:
+		case reads&readAllStat != 0:
 			method = byAllStat
-		case reads&ReadStat != 0:
+		case reads&readStat != 0:
 			method = byStat
 		}
 		return false, sendListener(fd, method)

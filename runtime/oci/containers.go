@@ -22,8 +22,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime/process"
-	"hpcc/runtime/rawfile"
 )
 
 // Containers operates on the containers of one state directory, with the operations of the
@@ -120,7 +120,7 @@ func (r *record) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("writing the container's record: %w", err)
 	}
-	return rawfile.Replace(filepath.Join(dir, recordName), b)
+	return files.Replace(filepath.Join(dir, recordName), b, 0o644)
 }
 
 func (c *Containers) record(id string) (*record, error) {

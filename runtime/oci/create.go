@@ -19,10 +19,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
-	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
 
@@ -304,7 +304,7 @@ func (r *record) store(dir, pidFile string) error {
 	if pidFile == "" {
 		return nil
 	}
-	return rawfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
+	return files.Replace(pidFile, []byte(strconv.Itoa(r.Pid)), 0o644)
 }
 
 func send(f *os.File, message string) error {

@@ -14,8 +14,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime/process"
-	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
 
@@ -83,7 +83,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 func (o *ExecOptions) waitStarted(sync *os.File, proc *os.Process) error {
 	err := receive(sync, msgReady)
 	if err == nil && o.PidFile != "" {
-		err = rawfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
+		err = files.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)), 0o644)
 	}
 	if err == nil {
 		err = send(sync, msgWait)

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/usertext"
+	"hpcc/text"
 )
 
 // Exit statuses of a run that ended before the program started, as for env(1), nohup(1) and
@@ -67,7 +67,7 @@ func LookPath(name, path string) (string, error) {
 		return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image; flags of hpcc come before IMAGE", name)}
 	}
 	err := fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)
-	if like := usertext.Similar(name, strings.Split(path, ":")...); like != "" {
+	if like := text.NearestEntry(name, strings.Split(path, ":")...); like != "" {
 		err = fmt.Errorf("%w; did you mean %q?", err, like)
 	}
 	return "", &Error{ExitNotFound, err}

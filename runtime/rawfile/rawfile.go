@@ -6,11 +6,7 @@
 package rawfile
 
 import (
-	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,20 +56,6 @@ func Write(name string, data []byte, flags int) error {
 	}
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: name, Err: err}
-	}
-	return nil
-}
-
-// Replace writes a file under a temporary name and renames it.
-func Replace(name string, b []byte) error {
-	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+strconv.Itoa(os.Getpid()))
-	err := os.WriteFile(tmp, b, 0o644)
-	if err == nil {
-		err = os.Rename(tmp, name)
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return fmt.Errorf("writing %q: %w", name, err)
 	}
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"hpcc/files"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
-
-	"hpcc/store/seal"
 )
 
 // ImageName returns the name of image i.
@@ -64,7 +64,7 @@ func makeImage(dir string, i int, size Size, made time.Time) error {
 		cfg.History = append(cfg.History, v1.History{Created: v1.Time{Time: made}, CreatedBy: fmt.Sprintf("RUN step-%d --of-tool=%d", k, i), EmptyLayer: k%4 != 0})
 		record := fmt.Sprintf(`{"layer":%q,"diff":%q}`, layers[k%5].Digest, cfg.RootFS.DiffIDs[k%5])
 		key := digest(fmt.Appendf(nil, "step %d of %d", k, i)).Hex
-		if err := writeAt(filepath.Join(dir, "cache", "build", key), seal.Text([]byte(record)), made); err != nil {
+		if err := writeAt(filepath.Join(dir, "cache", "build", key), files.SealText([]byte(record)), made); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func makeImage(dir string, i int, size Size, made time.Time) error {
 		names = append(names, fmt.Sprintf("alias%d", i))
 	}
 	for _, name := range names {
-		b, err := seal.JSON(struct {
+		b, err := files.SealJSON(struct {
 			v1.Descriptor
 			Source string `json:"source"`
 		}{d, "pull " + name})

@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"hpcc/files"
+
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/store/seal"
 )
 
 // Names are the names of the jobs. A job has the first one with a probability of 1/2, and so on.
@@ -77,7 +78,7 @@ func makeJob(jobs string, i, n int, now time.Time) (line string, err error) {
 	}
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		b, err = seal.Object(b)
+		b, err = files.SealObject(b)
 	}
 	if err == nil {
 		err = writeAt(filepath.Join(home, "job.json"), b, at)
@@ -104,7 +105,7 @@ func makeTasks(home string, s *dispatch.Submission, i, n int, at time.Time) erro
 		if t == nil {
 			continue
 		}
-		b, err := seal.JSON(t)
+		b, err := files.SealJSON(t)
 		if err != nil {
 			return err
 		}

@@ -24,10 +24,11 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/web"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
-	"hpcc/store/wait"
 	"hpcc/testdata/testenv"
 )
 
@@ -398,7 +399,7 @@ func (l *TeeLog) Tee(context.Context) (io.Writer, func(v1.Hash)) {
 
 // Quick is a context whose transfers do not pause for long between attempts.
 func Quick(t testing.TB) context.Context {
-	return wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
+	return web.With(t.Context(), web.Limits{Backoff: time.Millisecond})
 }
 
 // normal is the normal name of a distribution (PEP 503).

@@ -1,0 +1,57 @@
+package batch
+
+import (
+	"time"
+
+	"hpcc/job"
+)
+
+// A State is the batch system's view of a job. The zero value is a job that it does
+// not know or that has ended.
+type State struct {
+	Running, Waiting int               // number of tasks
+	States           map[int]TaskState // tasks in the queue, by the batch system's own index; set by Add
+	Reason           string            // why tasks wait, as the batch system puts it; if none do, why the job never started
+	Alive            bool              // the job has not ended, but the states of its tasks are unknown
+	Tasks            []Attempt         // records of the tasks, if the batch system keeps them
+	Done, Failed     []int             // tasks, by hpcc's index, that have ended and of which the batch system has not given a record
+}
+
+// A TaskState is what a batch system does with a task. The zero value is a task that it does not
+// know or that has ended.
+type TaskState uint8
+
+// States of tasks.
+const (
+	TaskEnding  TaskState = iota + 1 // the batch system ends or cleans up the task; it may queue the task again
+	TaskWaiting                      // queued, held or suspended
+	TaskRunning
+)
+
+// Add counts a task in the queue. index is 0 if the job is not an array.
+func (s *State) Add(index int, state TaskState) {
+	if s.States == nil {
+		s.States = map[int]TaskState{}
+	}
+	s.States[index] = max(s.States[index], state)
+	if state == TaskWaiting {
+		s.Waiting++
+	} else {
+		s.Running++
+	}
+}
+
+// Gone reports whether the batch system runs and queues nothing of the job.
+func (s State) Gone() bool { return !s.Alive && s.Running+s.Waiting == 0 }
+
+// An Attempt is a batch system's own record of a task that ran without hpcc. Its Index is
+// the position in the array, from 0.
+type Attempt struct {
+	job.Task
+	Last     bool          // no other attempt follows
+	Message  string        // termination message of the program, with its measurements
+	Image    string        // by digest; "" if unknown
+	Pulled   time.Duration // time to pull the image; 0 if unknown
+	Template string        // template of the workflow step
+	All      bool          // the record stands for all tasks of the step
+}

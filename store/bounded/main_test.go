@@ -1,9 +1,0 @@
-package bounded
-
-import (
-	"testing"
-
-	"hpcc/testdata/testenv"
-)
-
-func TestMain(m *testing.M) { testenv.Run(m) }

@@ -1,0 +1,62 @@
+package text
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Quote returns s as one argument in shell syntax, with quotes only where needed. No line of the
+// result begins with #: a batch system could read it as a directive of the script that contains
+// the argument.
+func Quote(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !((r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("%+,-./:=@_^", r))
+	}) < 0 && s[0] != '~' {
+		return s
+	}
+	return "'" + strings.NewReplacer("'", `'\''`, "\n#", "\n''#").Replace(s) + "'"
+}
+
+// QuoteAlways quotes an argument even where [Quote] need not: csh and fish have other special characters.
+func QuoteAlways(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// CommandLine returns argv as a command line of the shell, which [Words] reads, too. A program whose
+// name looks like an assignment is quoted: A=b as the first word would set a variable.
+func CommandLine(argv []string) string {
+	q := make([]string, len(argv))
+	for i, arg := range argv {
+		if q[i] = Quote(arg); i == 0 && q[i] == arg && isAssignment(arg) {
+			q[i] = QuoteAlways(arg)
+		}
+	}
+	return strings.Join(q, " ")
+}
+
+// isAssignment reports whether the shell reads an unquoted word as NAME=VALUE.
+func isAssignment(word string) bool {
+	name, _, found := strings.Cut(word, "=")
+	return found && name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && (r|0x20 < 'a' || r|0x20 > 'z') && (r < '0' || r > '9')
+	})
+}
+
+// Exports returns an export command for each NAME=VALUE of env.
+func Exports(env []string) string {
+	var b strings.Builder
+	for _, e := range env {
+		k, v, _ := strings.Cut(e, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", k, Quote(v))
+	}
+	return b.String()
+}
+
+// Delimiter returns a delimiter for a here-document of text: word, or word with a
+// number if text has such a line.
+func Delimiter(word, text string) string {
+	for end, n := word, 2; ; n++ {
+		if !strings.Contains("\n"+text, "\n"+end+"\n") {
+			return end
+		}
+		end = fmt.Sprintf("%s_%d", word, n)
+	}
+}
