@@ -89,7 +89,7 @@ func (j *Job) CompanionArgs() []string {
 		first = k
 		break
 	}
-	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, text.CommandLine(w))}
+	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, text.Arguments(w))}
 }
 
 // ParseCompanion parses the value of --beside: the index of the task, the companion's name and its

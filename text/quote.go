@@ -20,16 +20,22 @@ func Quote(s string) string {
 // QuoteAlways quotes an argument even where [Quote] need not: csh and fish have other special characters.
 func QuoteAlways(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// CommandLine returns argv as a command line of the shell, which [Words] reads, too. A program whose
-// name looks like an assignment is quoted: A=b as the first word would set a variable.
-func CommandLine(argv []string) string {
-	q := make([]string, len(argv))
-	for i, arg := range argv {
-		if q[i] = Quote(arg); i == 0 && q[i] == arg && isAssignment(arg) {
-			q[i] = QuoteAlways(arg)
-		}
+// Arguments returns arguments of a command as text of the shell.
+func Arguments(list []string) string {
+	quoted := make([]string, len(list))
+	for i, arg := range list {
+		quoted[i] = Quote(arg)
 	}
-	return strings.Join(q, " ")
+	return strings.Join(quoted, " ")
+}
+
+// CommandLine returns argv as a command line of the shell, which [Words] reads, too. It quotes a program
+// whose name looks like an assignment: as the first word, A=b would set a variable.
+func CommandLine(argv []string) string {
+	if len(argv) > 0 && isAssignment(argv[0]) {
+		return strings.TrimSuffix(QuoteAlways(argv[0])+" "+Arguments(argv[1:]), " ")
+	}
+	return Arguments(argv)
 }
 
 // isAssignment reports whether the shell reads an unquoted word as NAME=VALUE.

@@ -21,7 +21,7 @@ var layers = map[string]string{
 	"cmd/hpcc":      "build cmd/start/bare conda envfile front job metrics runtime store unpack",
 	"cmd/start":     "envfile metrics runtime store/ready", // starts within milliseconds: see TestStartImports
 	"build":         "conda envfile runtime store unpack",
-	"front":         "runtime store/ready unpack",
+	"front":         "job/sshd runtime store/ready unpack",
 	"job":           "front metrics runtime/inherit store/ready",
 	"metrics":       "runtime/inherit",
 	"conda":         "store",

@@ -202,7 +202,7 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 	if end < 0 {
 		return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
 	}
-	return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s %s -- %s", verb, text.CommandLine(rest[:end]), image, text.CommandLine(rest[end+1:]))
+	return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s %s -- %s", verb, text.Arguments(rest[:end]), image, text.Arguments(rest[end+1:]))
 }
 
 var placeholder = regexp.MustCompile(`\{(\w+)\}`)

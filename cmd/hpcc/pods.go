@@ -298,7 +298,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 		say("note: image %s is not in the store: if it has an ENTRYPOINT, write that before the program, because Argo ignores it", j.Image)
 	}
 	if j.StartsProcesses() && j.Nodes <= 1 && len(j.Pod.Entrypoint) > 0 && !startsEntry(j.Pod.Entrypoint) {
-		say("note: the image's ENTRYPOINT %s gets mpirun as its arguments; if it does not run them, use --entrypoint=", text.CommandLine(j.Pod.Entrypoint))
+		say("note: the image's ENTRYPOINT %s gets mpirun as its arguments; if it does not run them, use --entrypoint=", text.Arguments(j.Pod.Entrypoint))
 	}
 	own := userVariables(j, slices.Concat(has, j.Env))
 	after, err := envfile.Apply(slices.Concat(has, own), env.list, !env.noExpand)

@@ -146,6 +146,6 @@ func (a *scriptArgs) keepScript(ctx context.Context, j *job.Job, to *destination
 	sayNotes(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)
 	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
-		text.CommandLine([]string{script, sub.ID}), text.CommandLine(remove), text.CommandLine([]string{filepath.Dir(script)}))
+		text.Arguments([]string{script, sub.ID}), text.Arguments(remove), text.Arguments([]string{filepath.Dir(script)}))
 	return err
 }

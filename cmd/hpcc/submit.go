@@ -501,7 +501,7 @@ func (list submitSeveral) run(ctx context.Context) error {
 	if len(failed) > 0 {
 		return partly(failed, ids, len(list))
 	}
-	say("\"hpcc report %s\" compares their runs", text.CommandLine(named))
+	say("\"hpcc report %s\" compares their runs", text.Arguments(named))
 	return list.wait(ctx, sent, to)
 }
 

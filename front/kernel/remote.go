@@ -77,7 +77,7 @@ func (c *Connection) Start(client *ssh.Client, dir string) (*Remote, error) {
 		return nil, err
 	}
 	r := &Remote{client: client, dir: dir, signals: in, ended: make(chan struct{})}
-	if err := s.Start("exec sh -c " + text.CommandLine([]string{keeper, dir})); err != nil {
+	if err := s.Start("exec sh -c " + text.Arguments([]string{keeper, dir})); err != nil {
 		return nil, err
 	}
 	if _, err := in.Write(append(file, '\n')); err != nil {

@@ -135,9 +135,9 @@ func runscriptOf(c v1.Config) string {
 	}
 	script := "#!/bin/sh\n"
 	if len(c.Cmd) > 0 {
-		script += "[ $# -gt 0 ] || set -- " + text.CommandLine(c.Cmd) + "\n"
+		script += "[ $# -gt 0 ] || set -- " + text.Arguments(c.Cmd) + "\n"
 	}
-	return script + "exec " + strings.TrimLeft(text.CommandLine(c.Entrypoint)+` "$@"`, " ")
+	return script + "exec " + strings.TrimLeft(text.Arguments(c.Entrypoint)+` "$@"`, " ")
 }
 
 // sortedNames returns the keys of a map, sorted.

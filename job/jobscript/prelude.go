@@ -48,7 +48,7 @@ func Body(s *job.Script, j *job.Job, to *dialect.Dialect) string {
 	if s.Login != "" { // it reads the user's profile, and passes its environment on
 		argv = append([]string{s.Login, "-l", "-c", `exec "$@"`, path.Base(s.Login)}, argv...)
 	}
-	t.Line(`exec %s "$@" </dev/null`, text.CommandLine(argv))
+	t.Line(`exec %s "$@" </dev/null`, text.Arguments(argv))
 	return t.String()
 }
 

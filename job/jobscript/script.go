@@ -36,7 +36,7 @@ func (t *Writer) Common(j *job.Job) {
 	}
 	if len(j.Modules) > 0 { // the shells of jobs do not always define the command
 		t.Line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
-		t.Line("module load %s || exit 97", text.CommandLine(j.Modules))
+		t.Line("module load %s || exit 97", text.Arguments(j.Modules))
 	}
 	t.Line("cd %s || exit 97", text.Quote(j.Dir))
 }
@@ -61,7 +61,7 @@ func InteractiveCommand(j *job.Job, to *dialect.Dialect, id string) string {
 }
 
 func interactive(j *job.Job, c TaskCall) string {
-	return strings.Join(taskArgv(j, c), " ") + " -- " + text.CommandLine(j.Argv())
+	return strings.Join(taskArgv(j, c), " ") + " -- " + text.Arguments(j.Argv())
 }
 
 // CommandLine returns the job as one shell line, for schedulers that join the arguments of an interactive job.
@@ -172,11 +172,11 @@ func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch 
 		t.Line(`  %s \`, text.CommandLine(launch))
 	}
 	if j.Script == nil {
-		t.Line("  %s", text.CommandLine(j.Argv()))
+		t.Line("  %s", text.Arguments(j.Argv()))
 		return
 	}
 	end := text.Delimiter("HPCC_TASK", j.Script.Body)
-	t.Line("  %s <<'%s'", text.CommandLine(j.Argv()), end)
+	t.Line("  %s <<'%s'", text.Arguments(j.Argv()), end)
 	t.WriteString(Body(j.Script, j, to))
 	t.Line("%s", end)
 }

@@ -374,7 +374,7 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 			for i, n := range p.Names {
 				argv[i] = row[n]
 			}
-			t.Line("%d) row %s ;;", k, text.CommandLine(argv))
+			t.Line("%d) row %s ;;", k, text.Arguments(argv))
 		}
 		t.Line("esac")
 		return
@@ -384,7 +384,7 @@ func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 	for i, n := range p.Names {
 		values := p.Rows[i]
 		stride /= len(values)
-		t.Line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), text.CommandLine(values), n)
+		t.Line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), text.Arguments(values), n)
 	}
 }
 
