@@ -96,7 +96,7 @@ func Parse(file string, content []byte, o Options) (*Recipe, error) {
 	case len(content) > MaxSize:
 		return nil, r.errorf(1, "larger than %d bytes", MaxSize)
 	case !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0:
-		return nil, r.errorf(1, "not a content in UTF-8")
+		return nil, r.errorf(1, "not a text in UTF-8")
 	}
 	lines := strings.Split(strings.ReplaceAll(strings.TrimPrefix(string(content), "\ufeff"), "\r\n", "\n"), "\n")
 	stages, err := r.stages(lines)
