@@ -31,7 +31,8 @@ func Peers(env func(string) string) (tag string, count int, err error) {
 		break
 	}
 	if ns := env("PMIX_NAMESPACE"); ns != "" {
-		tag = "pmix-" + ns
+		// The directory is that of the daemon of the node: virtual nodes on one machine share the others.
+		tag = strings.TrimSuffix("pmix-"+ns+"-"+env("PMIX_SERVER_TMPDIR"), "-")
 	}
 	if job := env("SLURM_JOB_ID"); count == 0 && env("SLURM_STEP_ID") != "" {
 		if tag == "" {

@@ -19,6 +19,7 @@ func TestPeers(t *testing.T) {
 	}{
 		{"nothing", "", "parent-", 0, false},
 		{"Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=12@1", "pmix-12@1", 4, false},
+		{"Open MPI on a virtual node", "OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=12@1 PMIX_SERVER_TMPDIR=/tmp/ompi.n1", "pmix-12@1-/tmp/ompi.n1", 4, false},
 		{"Open MPI below a step of Slurm", "OMPI_COMM_WORLD_LOCAL_SIZE=4 SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_STEP_TASKS_PER_NODE=1", "parent-", 4, false},
 		{"Hydra", "MPI_LOCALNRANKS=2", "parent-", 2, false},
 		{"Slurm", "SLURM_JOB_ID=7 SLURM_STEP_ID=3 SLURM_STEP_TASKS_PER_NODE=4 SLURM_NODEID=0 SLURMD_NODENAME=n1", "slurm-7.3-n1", 4, false},
