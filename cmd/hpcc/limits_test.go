@@ -63,9 +63,7 @@ var limitCommands = []string{
 // TestLimits runs every kind of command under limits that are too small for it or for Go. Each must
 // work, or fail with a message that names the limit.
 func TestLimits(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes long: make test-all runs it")
-	}
+	testenv.Slow(t)
 	dir := limitsDir(t)
 	t.Run("CPU time", func(t *testing.T) { limitOfTime(t, dir) })
 	t.Run("inherited", func(t *testing.T) { limitsInherited(t, dir) })
