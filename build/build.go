@@ -27,8 +27,6 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -38,6 +36,7 @@ import (
 	"hpcc/build/attest"
 	"hpcc/build/lint"
 	"hpcc/build/source"
+	"hpcc/files"
 	"hpcc/store"
 	"hpcc/text"
 )

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -17,6 +15,7 @@ import (
 	"hpcc/build/expand"
 	"hpcc/build/lint"
 	"hpcc/build/source"
+	"hpcc/files"
 	"hpcc/store"
 )
 

@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/program"
 	"hpcc/envfile"
+	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/store"
 )

@@ -18,11 +18,10 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/envfile"
+	"hpcc/files"
 	"hpcc/runtime/check"
 	"hpcc/store"
 	"hpcc/unpack"

@@ -9,11 +9,11 @@ import (
 	"sort"
 	"strings"
 
-	"hpcc/build/expand"
-
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
+
+	"hpcc/build/expand"
 )
 
 // proxyArgs can be set with --build-arg without ARG, in lower or upper case. RUN sees both

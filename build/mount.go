@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -25,6 +23,7 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/envfile"
+	"hpcc/files"
 	"hpcc/unpack"
 )
 

@@ -15,11 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	"hpcc/build/attest"
 	"hpcc/build/git"
 	"hpcc/build/source"
+	"hpcc/files"
 	"hpcc/unpack"
 )
 

@@ -12,16 +12,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"hpcc/build/attest"
-	"hpcc/envfile"
-	"hpcc/runtime"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sys/unix"
+
+	"hpcc/build/attest"
+	"hpcc/envfile"
+	"hpcc/runtime"
 )
 
 // A stage is the state of one FROM during the build.

@@ -13,11 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/unpack"
 )

@@ -17,9 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	"hpcc/conda/fetch"
+	"hpcc/files"
 )
 
 // A cachedIndex is the first line, in JSON, of a cached index. The index follows as the

@@ -13,12 +13,11 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
+	"hpcc/files"
 )
 
 // A Condarc holds conda's configuration of channels (docs.conda.io, "Using the .condarc

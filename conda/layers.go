@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -24,6 +22,7 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/files"
 	"hpcc/store"
 	"hpcc/text"
 )

@@ -28,8 +28,6 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/exports"
@@ -39,6 +37,7 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/program"
 	"hpcc/conda/solve"
+	"hpcc/files"
 	"hpcc/text"
 )
 

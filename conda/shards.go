@@ -16,14 +16,13 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/klauspost/compress/zstd"
 	"github.com/tinylib/msgp/msgp"
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/solve"
+	"hpcc/files"
 	"hpcc/store"
 )
 

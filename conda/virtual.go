@@ -8,13 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/exports"
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/files"
 	"hpcc/text"
 )
 

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/conda/pip"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // TestServerFaults injects server faults into every kind of transfer. A permanent fault must

@@ -1,6 +1,7 @@
 // Package files writes, reads, copies and removes files on shared file systems.
 //
 //	files.go    small files that appear complete, by rename; reads of bounded size
+//	open.go     files that may be FIFOs, so that a signal ends the wait
 //	seal.go     records with a checksum
 //	private.go  the user's own directories in shared ones, such as /tmp
 //	system.go   what a file system can do and how much of it is free

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"hpcc/files"
-
 	"golang.org/x/sys/unix"
+
+	"hpcc/files"
 )
 
 // The records of successful tasks of large arrays are lines of one file for each host,

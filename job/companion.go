@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/text"
 )
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"hpcc/files"
-
 	"hpcc/text"
 )
 

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/text"
 )
 

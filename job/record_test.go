@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"hpcc/files"
-
 	"hpcc/testdata/testenv"
 )
 

@@ -17,7 +17,6 @@ import (
 	"sync"
 
 	"hpcc/files"
-
 	"hpcc/text"
 )
 

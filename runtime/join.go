@@ -13,11 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime/process"
 )
 

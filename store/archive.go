@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -26,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"hpcc/files"
 )
 
 // Annotations that carry a name in an OCI layout: image-spec's "annotations",

@@ -11,12 +11,12 @@ import (
 	"io/fs"
 	"net/http"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"hpcc/web"
 )
 
 // Artifact returns the manifest of an artifact in a registry. The error is fs.ErrNotExist if

@@ -14,12 +14,12 @@ import (
 	"slices"
 	"time"
 
-	"hpcc/store/gzip"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/store/gzip"
 )
 
 // maxManifest bounds manifests, indexes and configurations, in bytes

@@ -15,12 +15,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"hpcc/web"
 )
 
 // A secret is a password or a token. No format prints it.

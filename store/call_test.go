@@ -20,13 +20,12 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // A listener records the secrets that it receives.

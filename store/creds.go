@@ -17,9 +17,9 @@ import (
 	"sync"
 	"syscall"
 
-	"hpcc/files"
-
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/files"
 )
 
 // StaysLocal is the registry name for images that stay in the store.

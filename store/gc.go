@@ -14,10 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/files"
 )
 
 // defaultAge is how long unreferenced data is kept after its last use.

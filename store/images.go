@@ -19,12 +19,11 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/files"
 	"hpcc/store/ready"
 )
 

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/authn"
 	"golang.org/x/sys/unix"
+
+	"hpcc/web"
 )
 
 // keychain finds docker's credentials and kills a credential helper that hangs.

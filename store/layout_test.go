@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/store/gzip"
-	"hpcc/testdata/testenv"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	oci "github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"hpcc/store/gzip"
+	"hpcc/testdata/testenv"
 )
 
 // layoutOf writes a layout with images of two layers each.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -18,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // TestPushTells: all progress is reported when Push returns, and none afterwards.

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"hpcc/files"
-
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/files"
 )
 
 // A pushedTo records the last push of a name: the image and its location. It does not apply

@@ -17,10 +17,10 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/text"
-
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"hpcc/text"
 )
 
 // A refusalRule explains the failures of calls that match its pattern. The pattern matches

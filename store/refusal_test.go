@@ -15,13 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"hpcc/store"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // An answer replaces that of the real registry. nth counts the requests of a path.

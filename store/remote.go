@@ -15,14 +15,14 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"hpcc/files"
-
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/files"
 )
 
 // Remote holds the connection options for a registry. The zero value is the usual case: TLS,

@@ -14,12 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/files"
 )
 
 // Save writes an image, with all its platforms, as an OCI layout: a directory if file is one

@@ -14,10 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"hpcc/files"
 )
 
 // A Stage holds copies of images in this node's local storage, shared by all processes of

@@ -32,14 +32,12 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/web"
-
-	"hpcc/files"
-
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/store/ready"
 	"hpcc/text"
+	"hpcc/web"
 )
 
 // formatVersion is the layout described above.

@@ -17,10 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
-	"hpcc/files"
-
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -29,7 +25,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"hpcc/files"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // The test binary, started again, is a writer that is killed at any moment.

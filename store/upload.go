@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"sync"
 
-	"hpcc/web"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/web"
 )
 
 // push sends an image or an index. A broken upload starts again; the library's own retries

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/files"
 )
 
 // A Finding is a file in a store that is not what hpcc wrote.

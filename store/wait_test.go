@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // tokenRegistry returns a registry that requires a token from its own token server.

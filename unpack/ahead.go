@@ -11,10 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

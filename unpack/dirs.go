@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
+
+	"hpcc/files"
 )
 
 // A directory is a directory of the tree that is kept open (O_PATH) while entries are written

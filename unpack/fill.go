@@ -8,9 +8,9 @@ import (
 	"io"
 	"sync"
 
-	"hpcc/files"
-
 	"golang.org/x/sys/unix"
+
+	"hpcc/files"
 )
 
 // On a network file system, each of the four or five calls for a file waits for a server. So a

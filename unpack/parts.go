@@ -13,11 +13,10 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

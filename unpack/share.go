@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

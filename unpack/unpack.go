@@ -22,10 +22,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

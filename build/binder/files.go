@@ -9,11 +9,10 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	"github.com/BurntSushi/toml"
 
 	"hpcc/conda/input"
+	"hpcc/files"
 	"hpcc/text"
 )
 

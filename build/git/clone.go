@@ -22,13 +22,12 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/web"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/dfgitutil"
 	"github.com/moby/buildkit/util/gitutil"
 
 	"hpcc/build/attest"
+	"hpcc/web"
 )
 
 // IsAddress reports whether a source of ADD, or the value of a named context, is a git repository.

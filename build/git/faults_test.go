@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 func TestMain(m *testing.M) { testenv.Run(m) }

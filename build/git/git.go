@@ -17,12 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/web"
-
 	"github.com/moby/buildkit/util/gitutil"
 	"golang.org/x/term"
 
 	"hpcc/text"
+	"hpcc/web"
 )
 
 // A gitRepository is a repository in a private directory, with everything that git needs to

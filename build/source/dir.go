@@ -24,11 +24,11 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+
+	"hpcc/files"
 )
 
 // maxIgnoreFile limits the size of a .dockerignore, in bytes.

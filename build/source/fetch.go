@@ -13,9 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/build/git"
+	"hpcc/web"
 )
 
 // maxDownload limits a download of ADD, in bytes.

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/build/git"
 	"hpcc/store"
 	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // TestFetchFaults downloads from servers with permanent faults, and from servers that

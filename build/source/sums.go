@@ -16,11 +16,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"hpcc/files"
-
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"hpcc/files"
 )
 
 // Walk returns the files that COPY copies for one source name. skip contains the patterns of

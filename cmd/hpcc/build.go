@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
@@ -25,6 +23,7 @@ import (
 	"hpcc/build/source"
 	"hpcc/conda"
 	"hpcc/conda/exports"
+	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/text"

@@ -17,12 +17,11 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/files"
 	"hpcc/front"
 	"hpcc/runtime"
 	"hpcc/runtime/process"

@@ -12,11 +12,10 @@ import (
 	"sync"
 	"syscall"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build/attest"
+	"hpcc/files"
 	"hpcc/job/dispatch"
 	"hpcc/runtime"
 	"hpcc/runtime/probe"

@@ -13,11 +13,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/field"

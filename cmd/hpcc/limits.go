@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"hpcc/web"
-
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"hpcc/web"
 )
 
 // watchCPU ends hpcc with a message shortly before it reaches the limit of CPU time

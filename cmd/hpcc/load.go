@@ -8,10 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

@@ -9,11 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"hpcc/files"
 	"hpcc/store"
 )
 

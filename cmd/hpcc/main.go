@@ -17,11 +17,10 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 
 	"hpcc/cmd/start/bare"
+	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/runtime/oci"
 	"hpcc/runtime/probe"

@@ -14,11 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/runtime/oci"
 	"hpcc/runtime/process"
 )

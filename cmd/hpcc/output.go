@@ -15,14 +15,13 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
 	"hpcc/build/attest"
+	"hpcc/files"
 	"hpcc/store"
 	"hpcc/unpack"
 )

@@ -17,12 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/store"

@@ -15,11 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"

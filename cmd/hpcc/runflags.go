@@ -14,11 +14,10 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/runtime"
 	"hpcc/runtime/devices"

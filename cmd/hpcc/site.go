@@ -11,13 +11,12 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/files"
+	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
 	"hpcc/store"
-
-	"golang.org/x/sys/unix"
 )
 
 // siteChecks returns the checks of the site around this host: file systems, schedulers,

@@ -16,12 +16,11 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
+	"hpcc/files"
 	"hpcc/job/node"
 	"hpcc/runtime"
 	"hpcc/store"

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/urfave/cli/v2"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/node"

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/web"
-
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"hpcc/web"
 )
 
 func TestLocate(t *testing.T) {

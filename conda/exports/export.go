@@ -23,14 +23,13 @@ import (
 	"sync"
 	"unicode/utf16"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
+	"hpcc/files"
 )
 
 // An Export is an exported environment. Fields that a format lacks are empty; the comment

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
+	"hpcc/files"
 	"hpcc/text"
 )
 

@@ -14,10 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hpcc/conda/artifact"
 	"hpcc/files"
 	"hpcc/web"
-
-	"hpcc/conda/artifact"
 )
 
 // Reader returns a reader of r that fails after ctx has ended.

@@ -14,14 +14,13 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
+	"hpcc/files"
 	"hpcc/text"
 )
 

@@ -16,11 +16,10 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
+	"hpcc/files"
 	"hpcc/text"
 )
 

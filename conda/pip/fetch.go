@@ -14,11 +14,10 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
+	"hpcc/files"
 	"hpcc/store"
 )
 

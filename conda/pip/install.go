@@ -15,14 +15,13 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
+	"hpcc/files"
 	"hpcc/store"
 	"hpcc/text"
 )

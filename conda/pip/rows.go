@@ -10,12 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
+	"hpcc/files"
 	"hpcc/text"
 )
 

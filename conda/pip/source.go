@@ -15,14 +15,13 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	"github.com/BurntSushi/toml"
 	"github.com/ulikunitz/xz"
 
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
+	"hpcc/files"
 	"hpcc/text"
 )
 

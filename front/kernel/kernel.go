@@ -16,9 +16,9 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/files"
-
 	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"hpcc/files"
 )
 
 // Dir is the directory of kernelspecs below a prefix such as /usr or ~/.local.

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"hpcc/runtime"
 )
 

@@ -16,14 +16,13 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/web"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
 	"hpcc/job/results"
 	"hpcc/text"
+	"hpcc/web"
 )
 
 // A stepArtifact is an output of a step that has ended.

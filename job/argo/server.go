@@ -20,12 +20,11 @@ import (
 	"time"
 
 	"hpcc/files"
-	"hpcc/web"
-
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
 	"hpcc/text"
+	"hpcc/web"
 )
 
 // The variables that locate an Argo server: those of the argo command, and two for files. They are

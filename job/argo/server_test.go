@@ -18,12 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // argoAt is a server of Argo at an address, as a cluster with these variables has it.

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // TestArgoBusy: an Argo server that is busy is asked again, but not to do something twice.

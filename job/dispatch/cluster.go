@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"

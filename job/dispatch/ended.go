@@ -16,10 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/job"
 )
 

@@ -15,11 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/text"
 )
 

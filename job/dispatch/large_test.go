@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/job"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // A largeServer answers for a Job with many pods: of 20 tasks one has failed, one runs and the others

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // podsProxy is a stand-in for "kubectl proxy": a kubectl script links the socket that the

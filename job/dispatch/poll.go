@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"

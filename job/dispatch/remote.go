@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/job/invoke"
 )

@@ -13,10 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/files"
-
 	"github.com/BurntSushi/toml"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/text"
 )

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/files"
-
 	"github.com/BurntSushi/toml"
 
+	"hpcc/files"
 	"hpcc/text"
 )
 

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"hpcc/files"
-
 	"hpcc/job"
 )
 

@@ -14,9 +14,8 @@ import (
 	"os/exec"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/text"
+	"hpcc/web"
 )
 
 // Time limits for listing jobs. The batch systems' own commands give up after 10 s or more.

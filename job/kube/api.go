@@ -16,11 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/tunnel"
+	"hpcc/web"
 )
 
 // A Proxy sends requests to the server through "kubectl proxy" on a private socket. It supports all

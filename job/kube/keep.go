@@ -11,10 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/files"
-
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/batch"
 )

@@ -15,10 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/web"
 )
 
 // A LogSource reads the output of the programs in pods.

@@ -11,10 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/files"
-
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"

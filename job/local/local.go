@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/job/tunnel"
 	"hpcc/metrics"

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"hpcc/files"
-
 	"hpcc/job"
 	"hpcc/text"
 )

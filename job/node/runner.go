@@ -13,11 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/tunnel"
 	"hpcc/metrics"

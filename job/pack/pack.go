@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 )
 

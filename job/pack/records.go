@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hpcc/files"
-
 	"hpcc/job"
 )
 

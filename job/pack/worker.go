@@ -15,10 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"hpcc/files"
-
 	"golang.org/x/sys/unix"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/quantity"
 	"hpcc/job/tunnel"

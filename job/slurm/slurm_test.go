@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 // TestSilentCommand checks that hpcc ends a scheduler's command that hangs, and says so.

@@ -16,9 +16,9 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/runtime/rawfile"
-
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/rawfile"
 )
 
 // A program that believes it is root changes file metadata that only root may change, such

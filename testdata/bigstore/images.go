@@ -12,11 +12,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"hpcc/files"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/files"
 )
 
 // ImageName returns the name of image i.

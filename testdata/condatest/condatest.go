@@ -24,12 +24,11 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/web"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
 	"hpcc/testdata/testenv"
+	"hpcc/web"
 )
 
 func SHA256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
