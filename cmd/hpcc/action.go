@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/process"
+	"hpcc/text"
 )
 
 // A verb is a parsed command line that is ready to run.
@@ -53,7 +54,7 @@ func parsePlatformFlag(c *cli.Context) (*v1.Platform, error) {
 func parsePlatform(s string) (*v1.Platform, error) {
 	p, err := v1.ParsePlatform(s)
 	if err != nil || p.OS == "" || p.Architecture == "" {
-		return nil, usagef("--platform %q is not OS/ARCH", s).hint("write linux/amd64, linux/arm64 or linux/ppc64le")
+		return nil, text.Usagef("--platform %q is not OS/ARCH", s).Hint("write linux/amd64, linux/arm64 or linux/ppc64le")
 	}
 	return p, nil
 }
@@ -68,7 +69,7 @@ func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error
 	a := c.Args().Slice()
 	for _, x := range a {
 		if len(x) > 1 && x[0] == '-' {
-			return nil, usagef("flag %q comes after an argument", x).hint("flags come before arguments: hpcc %s %s", c.Command.Name, usage)
+			return nil, text.Usagef("flag %q comes after an argument", x).Hint("flags come before arguments: hpcc %s %s", c.Command.Name, usage)
 		}
 	}
 	if len(a) < min || len(a) > max {
@@ -79,7 +80,7 @@ func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error
 		case len(a) > max:
 			verb = "only takes"
 		}
-		return nil, usagef("%s %s %s", c.Command.Name, verb, usage).hint(`"hpcc %s --help" shows examples`, c.Command.Name)
+		return nil, text.Usagef("%s %s %s", c.Command.Name, verb, usage).Hint(`"hpcc %s --help" shows examples`, c.Command.Name)
 	}
 	return a, nil
 }

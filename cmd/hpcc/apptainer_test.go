@@ -12,6 +12,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 // apptainerFiles are the files of the image $IMG with scripts of Apptainer.
@@ -124,7 +125,7 @@ func TestApptainerFacts(t *testing.T) {
 // differs returns the difference between a result and the expected one, or "".
 func (f apptainerFact) differs(status int, stdout, stderr string, expand *strings.Replacer) string {
 	if why, ok := strings.CutPrefix(f.want, "refused "); ok {
-		if status != exitUsage || !strings.Contains(stderr, why) {
+		if status != text.StatusUsage || !strings.Contains(stderr, why) {
 			return fmt.Sprintf("status %d", status)
 		}
 		return ""

@@ -57,7 +57,7 @@ type attachArgs struct {
 
 func parseAttach(c *cli.Context) (*attachArgs, error) {
 	if c.NArg() == 0 || strings.HasPrefix(c.Args().First(), "-") {
-		return nil, atStatus(process.ExitFailed, usagef("attach needs %s", attachUsage).hint(`"hpcc attach --help" shows examples`))
+		return nil, atStatus(process.ExitFailed, text.Usagef("attach needs %s", attachUsage).Hint(`"hpcc attach --help" shows examples`))
 	}
 	a := &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), ssh: c.Bool("ssh"), via: c.String("via"), store: c.String("store")}
 	if !a.ssh {
@@ -66,9 +66,9 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	a.task = strings.TrimSuffix(a.task, sshSuffix)
 	switch {
 	case len(a.argv) > 0:
-		return nil, atStatus(process.ExitFailed, usagef("attach --ssh takes no CMD").hint("pass the command to ssh: ssh %s%s %s", a.task, sshSuffix, text.Arguments(a.argv)))
+		return nil, atStatus(process.ExitFailed, text.Usagef("attach --ssh takes no CMD").Hint("pass the command to ssh: ssh %s%s %s", a.task, sshSuffix, text.Arguments(a.argv)))
 	case term.IsTerminal(int(os.Stdin.Fd())):
-		return nil, atStatus(process.ExitFailed, usagef("attach --ssh speaks the SSH protocol on its standard streams, which are a terminal").hint("ssh -o ProxyCommand='hpcc attach --ssh %%n' %s%s", a.task, sshSuffix))
+		return nil, atStatus(process.ExitFailed, text.Usagef("attach --ssh speaks the SSH protocol on its standard streams, which are a terminal").Hint("ssh -o ProxyCommand='hpcc attach --ssh %%n' %s%s", a.task, sshSuffix))
 	}
 	return a, nil
 }

@@ -110,11 +110,11 @@ type buildArgs struct {
 func parseBuild(c *cli.Context) (*buildArgs, error) {
 	for _, w := range c.Args().Slice() {
 		if strings.HasPrefix(w, "mode=") { // docker accepts the value after a space
-			return nil, usagef("%q is not a context", w).hint("write --provenance=%s", w)
+			return nil, text.Usagef("%q is not a context", w).Hint("write --provenance=%s", w)
 		}
 	}
 	if c.Bool("json") && !c.Bool("dry-run") && c.Command.Name == "build" {
-		return nil, usagef("--json needs --dry-run").hint("use --progress json for the steps of a build")
+		return nil, text.Usagef("--json needs --dry-run").Hint("use --progress json for the steps of a build")
 	}
 	args, err := parseArguments(c, 0, 1, "[CONTEXT]")
 	if err != nil {
@@ -126,7 +126,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		entry: c.Bool("entry"), iidFile: c.String("iidfile"), metadataFile: c.String("metadata-file"), creds: c.String("creds"),
 	}
 	if a.check && (c.IsSet("conda") || c.IsSet("conda-prefix")) {
-		return nil, usagef("--check only checks a Dockerfile").hint("leave --conda out")
+		return nil, text.Usagef("--check only checks a Dockerfile").Hint("leave --conda out")
 	}
 	if a.repository, err = parseRepository(c, args); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		if a.repository != nil {
 			args = []string{"--repo2docker", a.repository.Dir}
 		}
-		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(args, " "))
+		return nil, text.Usagef("the image needs a name").Hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(args, " "))
 	}
 	if a.provenance, err = parseAttestations(c); err != nil {
 		return nil, err
@@ -177,13 +177,13 @@ func checkContext(args []string, hasExport bool) error {
 	fi, err := os.Stat(args[0])
 	switch {
 	case err != nil:
-		return usagef("context %s: %w", args[0], syscall.ENOENT).hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
+		return text.Usagef("context %s: %w", args[0], syscall.ENOENT).Hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
 	case fi.IsDir():
 		return nil
 	case hasExport:
-		return usagef("context %s: not a directory", args[0]).hint("name each export with a --conda of its own, and a Dockerfile with -f")
+		return text.Usagef("context %s: not a directory", args[0]).Hint("name each export with a --conda of its own, and a Dockerfile with -f")
 	}
-	return usagef("context %s: not a directory", args[0]).hint("name the Dockerfile with -f %s", args[0])
+	return text.Usagef("context %s: not a directory", args[0]).Hint("name the Dockerfile with -f %s", args[0])
 }
 
 // parseResults reads the flags that name the results of a build. It refuses names that are not
@@ -201,14 +201,14 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 		switch {
 		case o.rewrite == nil:
 		case !*o.rewrite && (a.image.Reproducible || date != ""):
-			return usagef("--output: rewrite-timestamp=false contradicts --reproducible and SOURCE_DATE_EPOCH").hint("leave one of them out")
+			return text.Usagef("--output: rewrite-timestamp=false contradicts --reproducible and SOURCE_DATE_EPOCH").Hint("leave one of them out")
 		default:
 			a.image.Reproducible = *o.rewrite
 		}
 	}
 	for _, tag := range a.tags {
 		if _, err := store.Canonical(tag); err != nil {
-			return usagef("--tag: %w", err)
+			return text.Usagef("--tag: %w", err)
 		}
 	}
 	if a.annotations, err = parsePairs(c, "annotation"); err != nil {
@@ -239,7 +239,7 @@ func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 		o.Context = args[0]
 	}
 	if o.Compression != "gzip" && o.Compression != "zstd" {
-		return o, usagef("--compression %q is not gzip or zstd", o.Compression).hint("leave it out, or write --compression zstd")
+		return o, text.Usagef("--compression %q is not gzip or zstd", o.Compression).Hint("leave it out, or write --compression zstd")
 	}
 	if o.Args, err = parseBuildArgs(c.StringSlice("build-arg")); err != nil {
 		return o, err
@@ -255,8 +255,8 @@ func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
 	}
 	for name, v := range o.Contexts {
 		if fi, err := os.Stat(v); !strings.Contains(v, ":") && (err != nil || !fi.IsDir()) {
-			return o, usagef("--build-context %s=%s: %w", name, v, syscall.ENOENT).
-				hint("write --build-context %s=DIR, %s=docker-image://REF or %s=oci-layout://DIR:TAG", name, name, name)
+			return o, text.Usagef("--build-context %s=%s: %w", name, v, syscall.ENOENT).
+				Hint("write --build-context %s=DIR, %s=docker-image://REF or %s=oci-layout://DIR:TAG", name, name, name)
 		}
 	}
 	if o.Labels, err = parsePairs(c, "label"); err != nil {
@@ -512,11 +512,11 @@ func parseBuildArgs(list []string) (map[string]string, error) {
 	for _, kv := range list {
 		k, v, ok := strings.Cut(kv, "=")
 		if k == "" {
-			return nil, usagef("--build-arg %q has no name", kv).hint("write --build-arg NAME=VALUE")
+			return nil, text.Usagef("--build-arg %q has no name", kv).Hint("write --build-arg NAME=VALUE")
 		}
 		if !ok {
 			if v, ok = os.LookupEnv(k); !ok {
-				return nil, usagef("--build-arg %s: no such variable in the environment", k).hint("write --build-arg %s=VALUE", k)
+				return nil, text.Usagef("--build-arg %s: no such variable in the environment", k).Hint("write --build-arg %s=VALUE", k)
 			}
 		}
 		m[k] = v
@@ -530,7 +530,7 @@ func parsePairs(c *cli.Context, flag string) (map[string]string, error) {
 	for _, kv := range c.StringSlice(flag) {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return nil, usagef("--%s %q is not NAME=VALUE", flag, kv).hint("write --%s NAME=VALUE", flag)
+			return nil, text.Usagef("--%s %q is not NAME=VALUE", flag, kv).Hint("write --%s NAME=VALUE", flag)
 		}
 		m[k] = v
 	}
@@ -543,7 +543,7 @@ func parseSecrets(list []string) (map[string]build.Secret, error) {
 	for _, arg := range list {
 		id, s, err := build.ParseSecret(arg)
 		if err != nil {
-			return nil, usagef("--secret: %w", err).hint("write --secret id=NAME,src=FILE")
+			return nil, text.Usagef("--secret: %w", err).Hint("write --secret id=NAME,src=FILE")
 		}
 		m[id] = s
 	}
@@ -560,7 +560,7 @@ func parseAgents(list []string) (map[string]string, error) {
 		}
 		fi, err := os.Stat(socket)
 		if err != nil || fi.Mode()&os.ModeSocket == 0 {
-			return nil, usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+			return nil, text.Usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).Hint("start ssh-agent, or write --ssh %s=SOCKET", id)
 		}
 		m[id] = socket
 	}
@@ -576,7 +576,7 @@ func cacheSources(list []string) ([]string, error) {
 			return nil, err
 		}
 		for k, v := range options {
-			return nil, usagef("--cache-from %q: unknown option %s=%s", arg, k, v).hint("write --cache-from REF")
+			return nil, text.Usagef("--cache-from %q: unknown option %s=%s", arg, k, v).Hint("write --cache-from REF")
 		}
 		out = append(out, ref)
 	}
@@ -586,7 +586,7 @@ func cacheSources(list []string) ([]string, error) {
 // checkCache returns an error if ref is not a valid reference.
 func checkCache(flag, arg, ref string) error {
 	if _, err := store.Canonical(ref); err != nil {
-		return usagef("%s %q: %w", flag, arg, err).hint("write %s registry.example.org/me/app:cache", flag)
+		return text.Usagef("%s %q: %w", flag, arg, err).Hint("write %s registry.example.org/me/app:cache", flag)
 	}
 	return nil
 }
@@ -599,7 +599,7 @@ func cacheTarget(arg string) (ref string, c *build.Cache, err error) {
 	ref, options := splitCache(arg)
 	for k, v := range options {
 		if k != "mode" || (v != "min" && v != "max") {
-			return "", nil, usagef("--cache-to %q: unknown option %s=%s", arg, k, v).hint("write --cache-to REF or REF,mode=min")
+			return "", nil, text.Usagef("--cache-to %q: unknown option %s=%s", arg, k, v).Hint("write --cache-to REF or REF,mode=min")
 		}
 	}
 	if err := checkCache("--cache-to", arg, ref); err != nil {

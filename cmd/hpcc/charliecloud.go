@@ -27,6 +27,7 @@ import (
 	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/store/ready"
+	"hpcc/text"
 	"hpcc/unpack"
 	"hpcc/unpack/squashfs"
 )
@@ -52,7 +53,7 @@ type charliecloudArgs struct {
 func parseCharliecloud(c *cli.Context) (*charliecloudArgs, error) {
 	args := c.Args().Slice()
 	if len(args) < 2 {
-		return nil, usagef("charliecloud needs an operation and a storage directory").hint("use ch-image or ch-convert: hpcc install-fronts DIR")
+		return nil, text.Usagef("charliecloud needs an operation and a storage directory").Hint("use ch-image or ch-convert: hpcc install-fronts DIR")
 	}
 	return &charliecloudArgs{operation: args[0], dir: args[1], args: args[2:], store: c.String("store")}, nil
 }
@@ -67,7 +68,7 @@ func (a *charliecloudArgs) run(ctx context.Context) error {
 		"convert": {4, (*charliecloudArgs).convert}, "convert-new": {4, (*charliecloudArgs).convert},
 	}[a.operation]
 	if !ok || (op.args >= 0 && len(a.args) != op.args) {
-		return usagef("%q is not an operation with %d arguments", a.operation, len(a.args))
+		return text.Usagef("%q is not an operation with %d arguments", a.operation, len(a.args))
 	}
 	return op.do(a, ctx)
 }
@@ -94,7 +95,7 @@ func (a *charliecloudArgs) link(context.Context) error {
 	}
 	at := filepath.Join(a.dir, "img", file)
 	if fi, err := os.Lstat(at); err == nil && fi.Mode().Type() != fs.ModeSymlink {
-		return (&message{err: fmt.Errorf("linking %s to the image: it is not a link: Charliecloud made it", at)}).hint("choose another directory with --storage or CH_IMAGE_STORAGE")
+		return text.Hint(fmt.Errorf("linking %s to the image: it is not a link: Charliecloud made it", at), "choose another directory with --storage or CH_IMAGE_STORAGE")
 	}
 	target := tree
 	if rel, err := filepath.Rel(filepath.Dir(at), tree); err == nil && inDirectory(a.dir, tree) {
@@ -125,7 +126,7 @@ func (a *charliecloudArgs) checkOwner() error {
 		return err
 	}
 	if int(fi.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || fi.Mode().Perm()&0o022 != 0 {
-		return (&message{err: fmt.Errorf("storage directory %s: other users can change it", a.dir)}).hint("set CH_IMAGE_STORAGE to a directory that only you can write to")
+		return text.Hint(fmt.Errorf("storage directory %s: other users can change it", a.dir), "set CH_IMAGE_STORAGE to a directory that only you can write to")
 	}
 	return nil
 }
@@ -162,7 +163,7 @@ func (a *charliecloudArgs) delete(context.Context) error {
 		found := false
 		for _, e := range list {
 			if ok, err := path.Match(glob, e.Name); err != nil {
-				return usagef("%q is not a pattern", glob)
+				return text.Usagef("%q is not a pattern", glob)
 			} else if ok || e.Name+":latest" == glob {
 				found = true
 				all = append(all, s.Remove(e.Name), a.unlink(e.Name))
@@ -378,7 +379,7 @@ func (a *charliecloudArgs) checkOld(to, out string) error {
 		return fmt.Errorf("%s exists, and --no-clobber keeps it", out)
 	case to != "dir":
 		if fi.IsDir() {
-			return usagef("%s is a directory", out).hint("name a file")
+			return text.Usagef("%s is a directory", out).Hint("name a file")
 		}
 		return nil
 	}
@@ -388,11 +389,11 @@ func (a *charliecloudArgs) checkOld(to, out string) error {
 	}
 	for _, d := range []string{"bin", "dev", "usr"} {
 		if _, err := os.Stat(filepath.Join(out, d)); err != nil {
-			return usagef("%s exists and is not an image", out).hint("name a new directory")
+			return text.Usagef("%s exists and is not an image", out).Hint("name a new directory")
 		}
 	}
 	if ready.InTree(out) {
-		return usagef("%s is an image of the store", out).hint("name a new directory")
+		return text.Usagef("%s is an image of the store", out).Hint("name a new directory")
 	}
 	return nil
 }
@@ -581,12 +582,12 @@ func setChRunStatus(isChRun bool, err *error) {
 
 // chRunError adds the exit status of ch-run to the error of a run.
 func chRunError(err error) error {
-	out := &message{err: err, status: chRunFailed}
+	out := &text.Error{Err: err, Status: chRunFailed}
 	var re *process.Error
 	if errors.As(err, &re) && re.Status != process.ExitFailed {
-		out.status = chRunNoCommand
+		out.Status = chRunNoCommand
 	}
-	out.advice, _ = adviceFor(err)
+	out.Advice, _ = adviceFor(err)
 	return out
 }
 

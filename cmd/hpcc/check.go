@@ -13,6 +13,7 @@ import (
 
 	"hpcc/runtime/check"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func checkCommand() *cli.Command {
@@ -52,7 +53,7 @@ func parseCheck(c *cli.Context) (*checkArgs, error) {
 		return nil, err
 	}
 	if c.Bool("openshift") == c.Bool("restricted") {
-		return nil, usagef("check needs either --openshift or --restricted").hint("hpcc check --openshift IMAGE")
+		return nil, text.Usagef("check needs either --openshift or --restricted").Hint("hpcc check --openshift IMAGE")
 	}
 	p, err := parsePlatformFlag(c)
 	return &checkArgs{image: args[0], store: c.String("store"), platform: p, openshift: c.Bool("openshift"), json: c.Bool("json")}, err
@@ -75,7 +76,7 @@ func (a *checkArgs) run(ctx context.Context) error {
 	if a.openshift {
 		where = "under OpenShift's restricted-v2"
 	}
-	return (&message{err: fmt.Errorf("%s would not run %s: %s", a.image, where, text.Count(errs, "error", "errors"))}).hint("add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
+	return text.Hint(fmt.Errorf("%s would not run %s: %s", a.image, where, text.Count(errs, "error", "errors")), "add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.
@@ -110,12 +111,12 @@ func printFindings(w io.Writer, found []check.Finding, asJSON bool) (errs int, e
 // correct it.
 func findingText(f check.Finding) string {
 	var b strings.Builder
-	rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
+	terminal.Rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
 	for i, line := range f.Cure {
 		if i == 0 && f.Replaces != "" {
 			line += "    (instead of " + f.Replaces + ")"
 		}
-		rowf(&b, "    %s\n", line)
+		terminal.Rowf(&b, "    %s\n", line)
 	}
 	return b.String()
 }

@@ -56,7 +56,7 @@ func parseCommit(c *cli.Context) (*commitArgs, error) {
 		return nil, err
 	}
 	if _, err := store.Canonical(args[1]); err != nil {
-		return nil, usagef("%w", err).hint("hpcc commit TREE NAME; NAME is the new image")
+		return nil, text.Usagef("%w", err).Hint("hpcc commit TREE NAME; NAME is the new image")
 	}
 	return &commitArgs{tree: args[0], name: args[1], message: c.String("message"), author: c.String("author"), store: c.String("store")}, nil
 }
@@ -84,11 +84,11 @@ func (a *commitArgs) run(ctx context.Context) error {
 	}
 	layer, err := a.changes(ctx, s, base, tree, newest)
 	if err != nil {
-		m := &message{err: fmt.Errorf("finding the changes in %q: %w", a.tree, err)}
+		m := &text.Error{Err: fmt.Errorf("finding the changes in %q: %w", a.tree, err)}
 		if errors.Is(err, fs.ErrPermission) {
-			return m.hint("give yourself access: chmod u+rwx PATH; the image records that mode")
+			return m.Hint("give yourself access: chmod u+rwx PATH; the image records that mode")
 		}
-		return m.err
+		return m.Err
 	}
 	img, err := a.image(base, layer, created)
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *commitArgs) open() (tree *os.Root, config []byte, err error) {
 	const advice = "hpcc unpack IMAGE DIR makes such a directory; hpcc load FILE.tar NAME makes an image of any files"
 	tree, err = os.OpenRoot(a.tree)
 	if err != nil {
-		return nil, nil, (&message{err: fmt.Errorf("opening the tree: %w", err)}).hint(advice)
+		return nil, nil, text.Hint(fmt.Errorf("opening the tree: %w", err), advice)
 	}
 	config, err = readInTree(tree, unpack.ConfigFile, 16<<20)
 	switch {
@@ -119,10 +119,10 @@ func (a *commitArgs) open() (tree *os.Root, config []byte, err error) {
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
 		err = fmt.Errorf("reading the image's configuration in %q: %w", a.tree, err)
 	default:
-		m := &message{err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
-		err = m.hint(advice)
+		m := &text.Error{Err: fmt.Errorf("%q is not a directory of hpcc unpack: it has no %s", a.tree, unpack.ConfigFile)}
+		err = m.Hint(advice)
 		if _, e := tree.Lstat(path.Join("rootfs", unpack.ConfigFile)); e == nil {
-			err = m.hint("it is a bundle: hpcc commit %s %s", text.Quote(filepath.Join(a.tree, "rootfs")), a.name)
+			err = m.Hint("it is a bundle: hpcc commit %s %s", text.Quote(filepath.Join(a.tree, "rootfs")), a.name)
 		}
 	}
 	tree.Close()
@@ -156,8 +156,8 @@ func (a *commitArgs) base(s *store.Store, config []byte) (v1.Image, error) {
 	img, err := s.ByConfig(id)
 	var missing *store.NotFoundError
 	if errors.As(err, &missing) {
-		m := &message{err: fmt.Errorf("the image that %q was unpacked from, with the configuration %s, is not in the store", a.tree, id)}
-		return nil, m.hint("fetch it with hpcc pull REF or hpcc load FILE NAME; then commit again")
+		m := &text.Error{Err: fmt.Errorf("the image that %q was unpacked from, with the configuration %s, is not in the store", a.tree, id)}
+		return nil, m.Hint("fetch it with hpcc pull REF or hpcc load FILE NAME; then commit again")
 	}
 	return img, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
+	"hpcc/text/terminal"
 )
 
 func completeCommand() *cli.Command {
@@ -39,7 +40,7 @@ func (a *completeArgs) run(context.Context) error {
 	for _, candidate := range list {
 		if strings.HasPrefix(candidate, last) {
 			word, description, _ := strings.Cut(candidate, "\t")
-			b.WriteString(strings.TrimSuffix(cleaned(word)+"\t"+cleaned(description), "\t") + "\n")
+			b.WriteString(strings.TrimSuffix(terminal.Clean(word)+"\t"+terminal.Clean(description), "\t") + "\n")
 		}
 	}
 	if files {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 
+	"hpcc/text"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -29,7 +31,7 @@ func parseCompletion(c *cli.Context) (*completionArgs, error) {
 	}
 	script, ok := completionScripts[shells[0]]
 	if !ok {
-		return nil, usagef("completion for %q is not supported", shells[0]).hint("hpcc completion bash, zsh or fish")
+		return nil, text.Usagef("completion for %q is not supported", shells[0]).Hint("hpcc completion bash, zsh or fish")
 	}
 	return &completionArgs{script}, nil
 }

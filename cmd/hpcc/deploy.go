@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func deployCommand() *cli.Command {
@@ -58,7 +59,7 @@ type deployArgs struct {
 func parseDeploy(c *cli.Context) (*deployArgs, error) {
 	tags := c.StringSlice("tag")
 	if len(tags) > 1 {
-		return nil, usagef("deploy takes one --tag").hint("hpcc build -t %s -t %s, then hpcc deploy for each", tags[0], tags[1])
+		return nil, text.Usagef("deploy takes one --tag").Hint("hpcc build -t %s -t %s, then hpcc deploy for each", tags[0], tags[1])
 	}
 	a := &deployArgs{image: strings.Join(tags, ""), store: c.String("store"), registry: c.String("registry"), creds: c.String("creds"), json: c.Bool("json")}
 	if a.registry == "" {
@@ -71,7 +72,7 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 	}
 	for _, f := range deployFlags() {
 		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
-			return nil, usagef("--%s applies only to a build, which needs --tag", n).hint("add -t NAME, or leave --%s out to push an image from the store", n)
+			return nil, text.Usagef("--%s applies only to a build, which needs --tag", n).Hint("add -t NAME, or leave --%s out to push an image from the store", n)
 		}
 	}
 	args, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
@@ -84,11 +85,11 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 
 // unnamedRegistry returns the error for a missing --registry, with a list of the registries.
 func unnamedRegistry(creds string) error {
-	e := usagef("deploy needs --registry")
+	e := text.Usagef("deploy needs --registry")
 	if rs, err := store.ReadRegistries(creds); err == nil && len(rs.Files) > 0 {
-		return e.hint("add -r NAME with a registry from %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
+		return e.Hint("add -r NAME with a registry from %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
 	}
-	return e.hint("define a registry in creds.yaml and add -r NAME; \"hpcc deploy --help\" shows an example")
+	return e.Hint("define a registry in creds.yaml and add -r NAME; \"hpcc deploy --help\" shows an example")
 }
 
 func (a *deployArgs) run(ctx context.Context) error {
@@ -102,7 +103,7 @@ func (a *deployArgs) run(ctx context.Context) error {
 	}
 	if _, err := s.Digest(a.image); err != nil {
 		if fi, serr := os.Stat(a.image); serr == nil && fi.IsDir() {
-			return usagef("%q is a directory, and a build needs --tag", a.image).hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
+			return text.Usagef("%q is a directory, and a build needs --tag", a.image).Hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
 		}
 		return err
 	}
@@ -142,14 +143,14 @@ type deployment struct {
 func (d *deployment) prepare(ctx context.Context) error {
 	rs, err := store.ReadRegistries(d.creds)
 	if err != nil {
-		return &message{err: err, status: exitUsage}
+		return &text.Error{Err: err, Status: text.StatusUsage}
 	}
 	if d.to, err = rs.Find(d.registry); err != nil {
-		e := usagef("--registry: %w", err)
+		e := text.Usagef("--registry: %w", err)
 		if len(rs.Files) == 0 {
-			return e.hint("define it in ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows an example")
+			return e.Hint("define it in ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows an example")
 		}
-		return e.hint("add an entry, or use one of these; %q is the local store", store.StaysLocal)
+		return e.Hint("add an entry, or use one of these; %q is the local store", store.StaysLocal)
 	}
 	if file := rs.Exposed(); file != "" {
 		say("warning: %s contains a password, and other users may read it: run chmod 600 %s", file, file)
@@ -161,7 +162,7 @@ func (d *deployment) prepare(ctx context.Context) error {
 		return nil
 	}
 	if d.ref, err = d.to.Reference(d.image); err != nil {
-		return usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" pushes it to any reference", d.image)
+		return text.Usagef("deploying %s: %w", d.image, err).Hint("\"hpcc push %s REF\" pushes it to any reference", d.image)
 	}
 	if d.remote, err = d.to.Remote(); err != nil {
 		return fmt.Errorf("deploying %s: %w", d.image, err)
@@ -198,7 +199,7 @@ func (d *deployment) send(ctx context.Context, s *store.Store) error {
 	} else {
 		p, err := push(ctx, s, d.image, d.ref, d.remote)
 		if err != nil {
-			return (&message{err: err}).hint("the image is in the store; try again with \"hpcc deploy -r %s %s\"", d.to.Name, d.image)
+			return text.Hint(err, "the image is in the store; try again with \"hpcc deploy -r %s %s\"", d.to.Name, d.image)
 		}
 		out.Reference, out.Digest, out.Sent, out.Bytes = p.Reference, p.Digest.String(), p.Sent, p.Size
 	}

@@ -55,7 +55,7 @@ type dockerArgs struct {
 
 func parseDocker(c *cli.Context) (*dockerArgs, error) {
 	if c.NArg() == 0 {
-		return nil, usagef("docker needs an operation").hint("use docker: hpcc install-fronts DIR")
+		return nil, text.Usagef("docker needs an operation").Hint("use docker: hpcc install-fronts DIR")
 	}
 	return &dockerArgs{
 		operation: c.Args().First(), args: c.Args().Tail(), quiet: c.Bool("quiet"), full: c.Bool("no-trunc"), digests: c.Bool("digests"), force: c.Bool("force"),
@@ -69,10 +69,10 @@ func (a *dockerArgs) run(ctx context.Context) error {
 		"version": (*dockerArgs).version, "kill": (*dockerArgs).kill, "stop": (*dockerArgs).stop,
 	}[a.operation]
 	if do == nil {
-		return usagef("%q is not an operation", a.operation)
+		return text.Usagef("%q is not an operation", a.operation)
 	}
 	if a.operation == "version" && len(a.args) != 1 {
-		return usagef("version needs the version of docker")
+		return text.Usagef("version needs the version of docker")
 	}
 	return do(a, ctx)
 }
@@ -145,11 +145,11 @@ func printDockerFormat(w io.Writer, format string, value any) error {
 		"lower": strings.ToLower, "upper": strings.ToUpper, "println": fmt.Sprintln, "truncate": func(s string, n int) string { return s[:min(len(s), max(n, 0))] },
 	}).Parse(format)
 	if err != nil {
-		return usagef("--format: %s", strings.TrimPrefix(err.Error(), "template: :")).hint("write a Go template, such as '{{.ID}}'")
+		return text.Usagef("--format: %s", strings.TrimPrefix(err.Error(), "template: :")).Hint("write a Go template, such as '{{.ID}}'")
 	}
 	var out bytes.Buffer
 	if err := t.Execute(&out, value); err != nil {
-		return usagef("--format %s: %w", format, err).hint("--format json prints all fields")
+		return text.Usagef("--format %s: %w", format, err).Hint("--format json prints all fields")
 	}
 	_, err = fmt.Fprintln(w, out.String())
 	return err
@@ -200,7 +200,7 @@ func (a *dockerArgs) images(context.Context) error {
 			id = e.Digest.String()
 		}
 		t.rows = append(t.rows, map[string]string{"Repository": repository, "Tag": tag, "ID": id, "Digest": e.Digest.String(), "CreatedSince": since(e.Created), "CreatedAt": e.Created.Local().Format("2006-01-02 15:04:05 -0700 MST"),
-			"Size": strings.ReplaceAll(size(e.Size), " ", ""), "Containers": "N/A", "SharedSize": "N/A", "UniqueSize": "N/A", "VirtualSize": strings.ReplaceAll(size(e.Size), " ", "")})
+			"Size": strings.ReplaceAll(text.Size(e.Size), " ", ""), "Containers": "N/A", "SharedSize": "N/A", "UniqueSize": "N/A", "VirtualSize": strings.ReplaceAll(text.Size(e.Size), " ", "")})
 	}
 	if a.quiet {
 		a.format = "{{.ID}}"
@@ -234,7 +234,7 @@ func (a *dockerArgs) matching(list []store.Entry) ([]store.Entry, error) {
 		case "dangling":
 			dangling = value
 		default:
-			return nil, usagef("--filter %s: hpcc does not have this filter", f).hint("use reference=PATTERN, or grep")
+			return nil, text.Usagef("--filter %s: hpcc does not have this filter", f).Hint("use reference=PATTERN, or grep")
 		}
 	}
 	return slices.DeleteFunc(list, func(e store.Entry) bool {
@@ -364,7 +364,7 @@ func (a *dockerArgs) rmi(context.Context) error {
 				}
 			}
 			if len(names) > 1 && !a.force {
-				all = append(all, (&message{err: fmt.Errorf("image %.12s has %d names", id.Hex, len(names))}).hint("remove them by name, or all of them with --force"))
+				all = append(all, text.Hint(fmt.Errorf("image %.12s has %d names", id.Hex, len(names)), "remove them by name, or all of them with --force"))
 				continue
 			}
 		}
@@ -438,7 +438,7 @@ func (a *dockerArgs) signalOr(usual syscall.Signal) (syscall.Signal, error) {
 	if s := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(a.signal), "SIG")); s != 0 {
 		return s, nil
 	}
-	return 0, usagef("--signal %q is not a signal", a.signal).hint("write a name such as TERM")
+	return 0, text.Usagef("--signal %q is not a signal", a.signal).Hint("write a name such as TERM")
 }
 
 func (a *dockerArgs) kill(context.Context) error {
@@ -488,7 +488,7 @@ func parseDockerRun(c *cli.Context, o *runtime.Options) (dockerRun, error) {
 		name, values, _ := strings.Cut(l, "=")
 		limit := specs.POSIXRlimit{Type: "RLIMIT_" + strings.ToUpper(name)}
 		if _, err := fmt.Sscanf(values, "%d:%d", &limit.Soft, &limit.Hard); err != nil {
-			return d, usagef("--docker-ulimit %s: not NAME=SOFT:HARD", l)
+			return d, text.Usagef("--docker-ulimit %s: not NAME=SOFT:HARD", l)
 		}
 		o.Limits = append(o.Limits, limit)
 	}
@@ -502,13 +502,13 @@ func (d *dockerRun) check(architecture string) error {
 		return nil
 	}
 	if p, err := v1.ParsePlatform(d.want); d.want != "" && (err != nil || p.Architecture != architecture) {
-		return usagef("the image is for linux/%s, not %s", architecture, d.want).hint("docker pull --platform %s IMAGE", d.want)
+		return text.Usagef("the image is for linux/%s, not %s", architecture, d.want).Hint("docker pull --platform %s IMAGE", d.want)
 	}
 	if d.name != "" {
 		list, _ := containers.List()
 		for _, c := range list {
 			if c.Name == d.name && c.ID != d.id { // the list has this run as well
-				return usagef("container %.12s has the name %s", c.ID, d.name).hint("docker stop %s, or choose another name", d.name)
+				return text.Usagef("container %.12s has the name %s", c.ID, d.name).Hint("docker stop %s, or choose another name", d.name)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"hpcc/runtime/probe"
 	"hpcc/store/ready"
+	"hpcc/text/terminal"
 )
 
 func doctorCommand() *cli.Command {
@@ -84,12 +85,12 @@ func (a *doctorArgs) run(ctx context.Context) error {
 
 // writeFeature writes a feature as text.
 func writeFeature(w io.Writer, f probe.Feature) error {
-	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, cell(f.Why))
+	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, terminal.Cell(f.Why))
 	if f.Do != "" && f.State != probe.OK {
-		text += fmt.Sprintf("%29s you: %s\n", "", cell(f.Do))
+		text += fmt.Sprintf("%29s you: %s\n", "", terminal.Cell(f.Do))
 	}
 	if f.Ask != "" && f.State != probe.OK {
-		text += fmt.Sprintf("%29s ask: %s\n", "", cell(f.Ask))
+		text += fmt.Sprintf("%29s ask: %s\n", "", terminal.Cell(f.Ask))
 	}
 	_, err := io.WriteString(w, text)
 	return err

@@ -15,6 +15,7 @@ import (
 	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // enterCommand returns the command that "hpcc attach" starts on the task's node.
@@ -101,9 +102,9 @@ func (a *enterArgs) enter(ctx context.Context) error {
 func execLocal(argv, env []string) error {
 	file, err := exec.LookPath(argv[0])
 	if err != nil {
-		m := &message{err: err, status: process.ExitNotFound}
+		m := &text.Error{Err: err, Status: process.ExitNotFound}
 		if errors.Is(err, os.ErrPermission) {
-			m.status = process.ExitNotExecutable
+			m.Status = process.ExitNotExecutable
 		}
 		return m
 	}

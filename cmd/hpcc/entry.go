@@ -9,6 +9,7 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime/foreign"
+	"hpcc/text"
 )
 
 func entryCommand() *cli.Command {
@@ -76,7 +77,7 @@ func (a *entryArgs) run(ctx context.Context) error {
 		return metrics.WriteTail(os.Stdout, a.tail)
 	}
 	if len(a.argv) == 0 {
-		return usagef("entry needs a program: the image has no CMD and no arguments were given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
+		return text.Usagef("entry needs a program: the image has no CMD and no arguments were given").Hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
 	n, err := foreign.NewUser()
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	goruntime "runtime"
 	"strings"
 
+	"hpcc/text"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -55,7 +57,7 @@ func entryFile(arch string) ([]byte, error) {
 	}
 	st, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, (&message{err: fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err)}).hint("copy the release for %s to that path, or set %s=FILE", arch, variable)
+		return nil, text.Hint(fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err), "copy the release for %s to that path, or set %s=FILE", arch, variable)
 	}
 	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxEntryFile) {
 		err = fmt.Errorf("%s: not a regular file of at most %d bytes", name, maxEntryFile)
@@ -68,7 +70,7 @@ func entryFile(arch string) ([]byte, error) {
 		file, err = entryPart(file, arch)
 	}
 	if err != nil {
-		return nil, (&message{err: fmt.Errorf("--entry: reading %s: %w", name, err)}).hint("name another file with %s=FILE", variable)
+		return nil, text.Hint(fmt.Errorf("--entry: reading %s: %w", name, err), "name another file with %s=FILE", variable)
 	}
 	return file, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime/process"
+	"hpcc/text"
 )
 
 // envCommand returns the command that starts the program of a job without an image. So its
@@ -27,7 +28,7 @@ type envArgs struct {
 func parseEnv(c *cli.Context) (*envArgs, error) {
 	a := &envArgs{env: envOf(c), argv: trimDashes(c.Args().Slice())}
 	if len(a.argv) == 0 {
-		return nil, usagef("env needs a command after --")
+		return nil, text.Usagef("env needs a command after --")
 	}
 	return a, nil
 }

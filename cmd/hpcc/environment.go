@@ -28,6 +28,7 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // condaFlags are the flags of a build from a conda or pip export.
@@ -78,30 +79,30 @@ func parseConda(c *cli.Context, r *binder.Repository) (*build.CondaOptions, erro
 	if len(o.Files) == 0 && o.Live == "" {
 		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "virtual-package", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) && r != nil {
-				return nil, usagef("--%s has no effect: the image is built from %s", name, r.Dockerfile).hint("leave out --%s", name)
+				return nil, text.Usagef("--%s has no effect: the image is built from %s", name, r.Dockerfile).Hint("leave out --%s", name)
 			} else if c.IsSet(name) {
-				return nil, usagef("--%s needs an export", name).hint("name an export with --conda FILE")
+				return nil, text.Usagef("--%s needs an export", name).Hint("name an export with --conda FILE")
 			}
 		}
 		return nil, nil
 	}
 	switch p := c.String("channel-priority"); {
 	case len(o.Files) > 0 && o.Live != "":
-		return nil, usagef("--conda and --conda-prefix contradict each other").hint("leave out one of them")
+		return nil, text.Usagef("--conda and --conda-prefix contradict each other").Hint("leave out one of them")
 	case p != "strict" && p != "flexible":
-		return nil, usagef("--channel-priority %q is not strict or flexible", p).hint("leave it out, or write --channel-priority flexible")
+		return nil, text.Usagef("--channel-priority %q is not strict or flexible", p).Hint("leave it out, or write --channel-priority flexible")
 	case c.Bool("dry-run") && c.String("lock") != "":
-		return nil, usagef("--lock cannot be used with --dry-run, which installs nothing").hint("leave out one of them")
+		return nil, text.Usagef("--lock cannot be used with --dry-run, which installs nothing").Hint("leave out one of them")
 	case o.Indexes.NoIndex && c.IsSet("index-url"):
-		return nil, usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
+		return nil, text.Usagef("--no-index and --index-url contradict each other").Hint("leave out one of them")
 	}
 	for _, f := range c.StringSlice("conda") {
 		fi, err := os.Stat(f)
 		if err == nil && fi.IsDir() {
-			return nil, usagef("export %s: is a directory", f).hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
+			return nil, text.Usagef("export %s: is a directory", f).Hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, (&message{err: fmt.Errorf("export %s: %w", f, syscall.ENOENT)}).hint("on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
+			return nil, text.Hint(fmt.Errorf("export %s: %w", f, syscall.ENOENT), "on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
 	}
 	if c.IsSet("channel-priority") {
@@ -131,14 +132,14 @@ func parseRepository(c *cli.Context, args []string) (*binder.Repository, error) 
 	dir := c.String(repo2dockerFlag)
 	for _, name := range []string{"conda", "conda-prefix", "environment", "file", "check"} {
 		if c.IsSet(name) {
-			return nil, usagef("--repo2docker and --%s contradict each other", name).hint("leave out one of them")
+			return nil, text.Usagef("--repo2docker and --%s contradict each other", name).Hint("leave out one of them")
 		}
 	}
 	if len(args) > 0 {
-		return nil, usagef("--repo2docker %s is the context, so %q cannot be another", dir, args[0]).hint("leave out %s", args[0])
+		return nil, text.Usagef("--repo2docker %s is the context, so %q cannot be another", dir, args[0]).Hint("leave out %s", args[0])
 	}
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return nil, usagef("--repo2docker %s: %w", dir, syscall.ENOENT).hint("clone the repository, and name its directory")
+		return nil, text.Usagef("--repo2docker %s: %w", dir, syscall.ENOENT).Hint("clone the repository, and name its directory")
 	}
 	r, err := binder.Read(dir, binder.Options{Python: c.String("python")})
 	if err != nil || r.Dockerfile != "" {
@@ -148,9 +149,9 @@ func parseRepository(c *cli.Context, args []string) (*binder.Repository, error) 
 	name, _, _ := strings.Cut(from, ":")
 	switch hint := "leave out --from, or name an image of Debian or Ubuntu"; {
 	case from == "scratch":
-		return nil, usagef("--repo2docker needs a base image with a shell").hint("%s", hint)
+		return nil, text.Usagef("--repo2docker needs a base image with a shell").Hint("%s", hint)
 	case name == "conda" && r.System(from) != nil:
-		return nil, usagef("the packages of apt.txt cannot be installed with --from %s, which has no apt-get", from).hint("%s", hint)
+		return nil, text.Usagef("the packages of apt.txt cannot be installed with --from %s, which has no apt-get", from).Hint("%s", hint)
 	}
 	return r, nil
 }
@@ -211,9 +212,9 @@ func generated(ctx context.Context, b *builder, r *binder.Recipe, o build.Option
 		return nil, err
 	case at.Line > 0:
 		base := cmp.Or(b.conda.From, build.DefaultBase)
-		return nil, (&message{err: err}).hint("name packages of %s in %s, or use repo2docker's base image: --from %s", base, name, repo2dockerBase)
+		return nil, text.Hint(err, "name packages of %s in %s, or use repo2docker's base image: --from %s", base, name, repo2dockerBase)
 	}
-	return nil, (&message{err: err}).hint("correct %s; add packages of missing programs to environment.yml or apt.txt, or use repo2docker's base image: --from %s", name, repo2dockerBase)
+	return nil, text.Hint(err, "correct %s; add packages of missing programs to environment.yml or apt.txt, or use repo2docker's base image: --from %s", name, repo2dockerBase)
 }
 
 // noteJupyter notes that an environment lacks Jupyter, which repo2docker adds to all.
@@ -229,7 +230,7 @@ func (b *builder) noteJupyter(lock exports.Locked) {
 func checkDirectory(file string) error {
 	dir := filepath.Dir(file)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return usagef("writing %q: directory %q does not exist", file, dir).hint("mkdir -p %s", dir)
+		return text.Usagef("writing %q: directory %q does not exist", file, dir).Hint("mkdir -p %s", dir)
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func (t *steps) moves(list []conda.Move) {
 		for _, m := range list {
 			if m.Fate == fate && !fate.IsExact() {
 				t.object("move", nil, "platform", strings.TrimSpace(t.platform), "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
-				rowf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
+				terminal.Rowf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
 			}
 		}
 	}
@@ -310,8 +311,8 @@ func (a *buildArgs) degradedError(list []conda.Move) error {
 	if a.dryRun {
 		image = "the image would differ"
 	}
-	err := &message{err: fmt.Errorf("%s from the export: %s", image, strings.Join(names, ", ")), status: exitDegraded}
-	return err.hint("accept the differences with --relax, or change the export or its channels")
+	err := &text.Error{Err: fmt.Errorf("%s from the export: %s", image, strings.Join(names, ", ")), Status: exitDegraded}
+	return err.Hint("accept the differences with --relax, or change the export or its channels")
 }
 
 // printDownloads prints the downloads as a table or as JSON objects, and a note with the sums.
@@ -331,7 +332,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 	unknown, cached := 0, 0
 	for _, d := range list {
 		total += d.Size
-		from, bytes := d.URL, size(d.Size)
+		from, bytes := d.URL, text.Size(d.Size)
 		if d.Size == 0 {
 			unknown++
 			bytes = "-"
@@ -340,7 +341,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			inCache, cached, from = inCache+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
-			rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", columns(column), d.Name, dash(d.Version), dash(d.Build), bytes, from)
+			terminal.Rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", terminal.Columns(column), d.Name, dash(d.Version), dash(d.Build), bytes, from)
 			continue
 		}
 		if err := enc.Encode(struct {
@@ -351,7 +352,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", t.platform, len(list)-cached, text.Count(len(list), "package", "packages"), size(total-inCache), size(total))
+	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", t.platform, len(list)-cached, text.Count(len(list), "package", "packages"), text.Size(total-inCache), text.Size(total))
 	if unknown > 0 {
 		text += fmt.Sprintf(", and %d of unknown size", unknown)
 	}
@@ -390,13 +391,13 @@ func (a *buildArgs) parseDefinition(c *cli.Context) error {
 	if fi, err := os.Stat(file); file == "" || file == "-" || err != nil || !fi.Mode().IsRegular() {
 		return nil
 	}
-	text, err := readHead(file, definition.MaxSize+1)
-	if err != nil || !definition.Is(text) {
+	content, err := readHead(file, definition.MaxSize+1)
+	if err != nil || !definition.Is(content) {
 		return err // for a Dockerfile, the build reports errors itself
 	}
 	for _, name := range []string{"check", "target", "conda", "conda-prefix", "no-cache-filter"} {
 		if c.IsSet(name) {
-			return usagef("--%s is for Dockerfiles, and %s is a definition file of Apptainer", name, file).hint("leave out --%s", name)
+			return text.Usagef("--%s is for Dockerfiles, and %s is a definition file of Apptainer", name, file).Hint("leave out --%s", name)
 		}
 	}
 	dir := a.image.Context
@@ -406,7 +407,7 @@ func (a *buildArgs) parseDefinition(c *cli.Context) error {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("finding the directory of %%files: %w", err)
 	}
-	a.definition, err = definition.Parse(file, text, definition.Options{Dir: dir, Args: a.image.Args, NoTest: c.Bool("no-test")})
+	a.definition, err = definition.Parse(file, content, definition.Options{Dir: dir, Args: a.image.Args, NoTest: c.Bool("no-test")})
 	a.image.Args = map[string]string{}
 	return err
 }

@@ -27,30 +27,9 @@ import (
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
 const (
 	exitFailure  = 1
-	exitUsage    = 2
 	exitDegraded = 3   // an environment was built with packages that differ from its export
 	exitSignal   = 128 // plus the number of the signal that ended hpcc, as in shells
 )
-
-// A message is an error with a hint for the user and an exit status.
-type message struct {
-	err    error
-	advice string
-	status int
-}
-
-func (m *message) Error() string { return m.err.Error() }
-func (m *message) Unwrap() error { return m.err }
-
-func (m *message) hint(format string, args ...any) *message {
-	m.advice = fmt.Sprintf(format, args...)
-	return m
-}
-
-// usagef returns an error about the command line, with the exit status for wrong usage.
-func usagef(format string, args ...any) *message {
-	return &message{err: fmt.Errorf(format, args...), status: exitUsage}
-}
 
 // usageError turns an error of the flag parser into a message. The parser calls it.
 func usageError(c *cli.Context, err error, _ bool) error {
@@ -66,14 +45,14 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	}
 	if m := wrongType().FindStringSubmatch(err.Error()); m != nil {
 		if isDuration(c, m[2]) {
-			return usagef("%s %s: not a duration (for example 90s, 30m, 168h)", dashed(m[2]), m[1]).hint("%q shows the flags", name+" --help")
+			return text.Usagef("%s %s: not a duration (for example 90s, 30m, 168h)", dashed(m[2]), m[1]).Hint("%q shows the flags", name+" --help")
 		}
-		return usagef("%s %s: not a whole number", dashed(m[2]), m[1]).hint("%q shows the flags", name+" --help")
+		return text.Usagef("%s %s: not a whole number", dashed(m[2]), m[1]).Hint("%q shows the flags", name+" --help")
 	}
 	if m := wrongValue().FindStringSubmatch(err.Error()); m != nil {
-		return usagef("%s: %s", dashed(m[1]), m[2]).hint("%q shows the flags", name+" --help")
+		return text.Usagef("%s: %s", dashed(m[1]), m[2]).Hint("%q shows the flags", name+" --help")
 	}
-	return usagef("%w", err).hint("%q shows the flags", name+" --help")
+	return text.Usagef("%w", err).Hint("%q shows the flags", name+" --help")
 }
 
 // wrongValue matches the error of package flag that wraps the error of a flag's own type.
@@ -100,7 +79,7 @@ func fullDiskHint(err error, dir string) error {
 	if (!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) || strings.Contains(err.Error(), "free space") {
 		return err
 	}
-	return (&message{err: err}).hint("free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
+	return text.Hint(err, "free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
 }
 
 // readOnlyHint adds advice to an error that came from writing below dir, if the user cannot
@@ -110,7 +89,7 @@ func readOnlyHint(err error, dir, advice string) error {
 	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") || (!errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission)) {
 		return err
 	}
-	return (&message{err: err}).hint("%s", advice)
+	return text.Hint(err, "%s", advice)
 }
 
 // printError prints an error and its hint to standard error, and returns the exit status.
@@ -163,7 +142,7 @@ func adviceFor(err error) (advice string, status int) {
 		return "", exitSignal + int(syscall.SIGINT)
 	}
 	status = exitFailure
-	var m *message
+	var m *text.Error
 	var ns *runtime.NamespaceError
 	var re *process.Error
 	var missing *store.NotFoundError
@@ -177,16 +156,16 @@ func adviceFor(err error) (advice string, status int) {
 		status = re.Status
 	}
 	if errors.As(err, &m) {
-		advice = m.advice
-		if m.status != 0 {
-			status = m.status
+		advice = m.Advice
+		if m.Status != 0 {
+			status = m.Status
 		}
 	}
 	limit, similar := process.LimitAdvice(err), similarFile(err, os.Args[1:])
 	switch {
 	case limit != "": // a resource limit is the cause, so neither the usage nor other advice applies
 		advice = limit
-		if status == exitUsage {
+		if status == text.StatusUsage {
 			status = exitFailure
 		}
 	case similar != "":

@@ -17,6 +17,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/runconf"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // An explanation of a run compares its specification with those of runs that have less: no image, no
@@ -109,7 +110,7 @@ func printFacts(facts []fact, asJSON bool) error {
 		if f.Unset {
 			f.Value = "(not passed) " + f.Name
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", cell(name), cell(f.Source), cell(f.Value))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", terminal.Cell(name), terminal.Cell(f.Source), terminal.Cell(f.Value))
 	}
 	return w.Flush()
 }
@@ -230,7 +231,7 @@ func (a *submitArgs) explainJob(ctx context.Context, j *job.Job, to *destination
 	}
 	c, err := parseFlags(runCommandFlags(), append([]string{"--explain", "--store=" + j.Store}, task.Fill(argv[2:])...))
 	if err != nil {
-		return usagef("explaining the job: %w", err)
+		return text.Usagef("explaining the job: %w", err)
 	}
 	run, err := parseRun(c)
 	if err != nil {

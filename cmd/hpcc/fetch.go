@@ -18,6 +18,7 @@ import (
 	"hpcc/job/results"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func fetchCommand() *cli.Command {
@@ -62,12 +63,12 @@ func parseFetch(c *cli.Context) (*fetchArgs, error) {
 	a.options.Replace = c.Bool("force")
 	if len(args) == 2 {
 		if a.path = args[1]; a.path == "" {
-			return nil, usagef("PATH is empty").hint("leave it out to copy all results")
+			return nil, text.Usagef("PATH is empty").Hint("leave it out to copy all results")
 		}
 	}
 	if s := c.String("max"); s != "" {
 		if a.options.Max, err = quantity.ParseMemory(s); err != nil {
-			return nil, usagef("--max: %w", err)
+			return nil, text.Usagef("--max: %w", err)
 		}
 	}
 	return a, nil
@@ -88,7 +89,7 @@ func (a *fetchArgs) run(ctx context.Context) error {
 	}
 	if a.tar {
 		if sub.site != nil {
-			return usagef("--tar: job %s belongs to site %s", id, sub.site.Name)
+			return text.Usagef("--tar: job %s belongs to site %s", id, sub.site.Name)
 		}
 		if err := a.write(ctx, sub.Submission, s.Jobs(), os.Stdout); err != nil {
 			return a.explain(id, err)
@@ -166,20 +167,20 @@ func (a *fetchArgs) receive(ctx context.Context, id, final string, open func() (
 	if err != nil {
 		return err
 	}
-	bar, received := progress("fetching "+filepath.Base(final)), int64(0)
+	bar, received := terminal.NewBar("fetching "+filepath.Base(final)), int64(0)
 	a.options.Progress = func(n int64) {
 		received = n
-		bar.bytes(n, 0)
+		bar.Bytes(n, 0)
 	}
 	leftOut, first, err := results.Receive(ctx, r, final, a.options)
-	bar.end()
+	bar.End()
 	if err != nil {
 		return a.explain(id, err)
 	}
 	if leftOut > 0 {
 		say("left out %s: %s", text.Count(leftOut, "device, socket or pipe", "devices, sockets and pipes"), strings.Join(first, " "))
 	}
-	say("fetched %s", size(received))
+	say("fetched %s", text.Size(received))
 	_, err = fmt.Println(final)
 	return err
 }
@@ -193,14 +194,14 @@ func (a *fetchArgs) explain(id string, err error) error {
 	if a.path != "" {
 		what = a.path + " of job " + id
 	}
-	m := &message{err: fmt.Errorf("fetching %s: %w", what, err)}
+	m := &text.Error{Err: fmt.Errorf("fetching %s: %w", what, err)}
 	switch {
 	case errors.As(err, new(*results.ExistsError)):
-		return m.hint("--force replaces it, --into DIR puts the result elsewhere")
+		return m.Hint("--force replaces it, --into DIR puts the result elsewhere")
 	case errors.As(err, new(*results.TooLargeError)):
-		return m.hint("allow more with --max SIZE, or fetch a part: hpcc fetch %s PATH", id)
+		return m.Hint("allow more with --max SIZE, or fetch a part: hpcc fetch %s PATH", id)
 	case errors.As(err, new(*results.LinkError)):
-		return m.hint("fetch the paths that you need one by one: hpcc fetch %s PATH", text.Quote(id))
+		return m.Hint("fetch the paths that you need one by one: hpcc fetch %s PATH", text.Quote(id))
 	}
-	return m.err
+	return m.Err
 }

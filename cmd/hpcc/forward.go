@@ -101,13 +101,13 @@ func (f *forwarding) resolve(j *job.Job) error {
 	for _, p := range j.Pod.Ports {
 		names = p.Name + ", " + names
 	}
-	return usagef("%q is not a port", f.name).hint("use a number from 1 to 65535, %s; or LOCAL:PORT for another local port", names)
+	return text.Usagef("%q is not a port", f.name).Hint("use a number from 1 to 65535, %s; or LOCAL:PORT for another local port", names)
 }
 
 func parsePort(arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < 1 || n > 65535 {
-		return 0, usagef("%q is not a port", arg).hint("use a number from 1 to 65535, tensorboard or jupyter; or LOCAL:PORT for another local port")
+		return 0, text.Usagef("%q is not a port", arg).Hint("use a number from 1 to 65535, tensorboard or jupyter; or LOCAL:PORT for another local port")
 	}
 	return n, nil
 }
@@ -135,7 +135,7 @@ func parseForward(c *cli.Context) (*forwardArgs, error) {
 	a := &forwardArgs{task: args[0], arg: args[1], f: f, print: c.Bool("print"), open: c.Bool("open"), json: c.Bool("json"), as: c.Int("as"), asSet: c.IsSet("as"),
 		via: c.String("via"), store: c.String("store")}
 	if a.open && (f.socket != "" || a.print) {
-		return nil, usagef("--open is for ports: only the owner can connect to a socket")
+		return nil, text.Usagef("--open is for ports: only the owner can connect to a socket")
 	}
 	return a, nil
 }
@@ -299,7 +299,7 @@ func carry(ctx context.Context, l net.Listener, g *tunnel.Guard, to *tunnel.Tunn
 			return fmt.Errorf("listening on this machine: %w", err)
 		case <-to.Ended():
 			if stillRuns(ctx, runs) {
-				return (&message{err: fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(to.Messages(), "its command ended"))}).hint(`run "hpcc forward" again`)
+				return text.Hint(fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(to.Messages(), "its command ended")), `run "hpcc forward" again`)
 			}
 			say("the task has ended")
 			return nil

@@ -22,6 +22,7 @@ import (
 	"hpcc/job/field"
 	"hpcc/job/translate"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // dialects lists the schedulers whose scripts --from reads, for help texts.
@@ -57,7 +58,7 @@ func parseFrom(c *cli.Context) fromArgs {
 // checkFrom refuses flags for --from without --from.
 func (a *jobArgs) checkFrom() error {
 	if name := a.set.first(fromFlags()); name != "" && !a.set["from"] {
-		return usagef("--%s needs --from", name).hint("name a job script with --from FILE")
+		return text.Usagef("--%s needs --from", name).Hint("name a job script with --from FILE")
 	}
 	return nil
 }
@@ -134,7 +135,7 @@ func (a *jobArgs) precede(vars []string) {
 func (a *jobArgs) needsImage() error {
 	for _, f := range runFlags(new(envChanges)) {
 		if name := f.Names()[0]; a.set[name] && name != "no-config" && !job.ChangesEnv("--"+name) {
-			return usagef("--%s needs an image, but the script runs on the host", name).hint("name IMAGE after the flags, or leave out --%s", name)
+			return text.Usagef("--%s needs an image, but the script runs on the host", name).Hint("name IMAGE after the flags, or leave out --%s", name)
 		}
 	}
 	return nil
@@ -173,15 +174,14 @@ func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination
 		j.Args = flags.Args
 	}
 	if a.set["gpu"] && to.Target.Pods() && j.GPUs == 0 {
-		return nil, usagef("--gpu cannot be used for pods of %s, and the script requests no GPUs", to.Target).hint("%s", inPods["gpu"])
+		return nil, text.Usagef("--gpu cannot be used for pods of %s, and the script requests no GPUs", to.Target).Hint("%s", inPods["gpu"])
 	}
 	tr.Fit()
 	if err := printFates(os.Stderr, tr, a.from.report); err != nil {
 		return nil, err
 	}
 	if n := tr.Lost(); n > 0 && a.from.strict {
-		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused%s", tr.Source, to.Target, text.Count(n, "directive is", "directives are"), a.unreported(tr))}).
-			hint("change them in the script, replace them with flags, or leave them out with --strict=false")
+		return nil, text.Hint(fmt.Errorf("translating %s for %s: %s refused%s", tr.Source, to.Target, text.Count(n, "directive is", "directives are"), a.unreported(tr)), "change them in the script, replace them with flags, or leave them out with --strict=false")
 	}
 	return j, nil
 }
@@ -190,7 +190,7 @@ func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination
 func (a *jobArgs) unreported(tr *translate.Translation) (list string) {
 	for _, r := range tr.Rows {
 		if a.from.report == "none" && r.Fate == field.Refused {
-			list += fmt.Sprintf("; %s: %s", oneLine(r.Text), r.How)
+			list += fmt.Sprintf("; %s: %s", terminal.ShortCell(r.Text), r.How)
 		}
 	}
 	return list
@@ -223,7 +223,7 @@ func openSource(name string, dialect job.Target, dir, home string) (translate.So
 		s.Text, err = readBounded(name)
 	}
 	if err != nil {
-		return s, (&message{err: fmt.Errorf("--from: %w", err)}).hint("name a job script, - for standard input, or a submit command: --from 'sbatch -n 4 job.sh'")
+		return s, text.Hint(fmt.Errorf("--from: %w", err), "name a job script, - for standard input, or a submit command: --from 'sbatch -n 4 job.sh'")
 	}
 	return s, nil
 }
@@ -289,11 +289,11 @@ func printFates(w io.Writer, tr *translate.Translation, form string) error {
 			if r.Line > 0 {
 				line = fmt.Sprint(r.Line)
 			}
-			rowf(t, "%s\t%s\t%s\t%s\n", line, oneLine(r.Text), r.Fate, cell(r.How)) // which names the next action
+			terminal.Rowf(t, "%s\t%s\t%s\t%s\n", line, terminal.ShortCell(r.Text), r.Fate, terminal.Cell(r.How)) // which names the next action
 		}
 		return t.Flush()
 	default:
-		return usagef("--report %q is not table, json or none", form)
+		return text.Usagef("--report %q is not table, json or none", form)
 	}
 	return nil
 }

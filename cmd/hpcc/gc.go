@@ -20,6 +20,7 @@ import (
 	"hpcc/job/quantity"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -64,10 +65,10 @@ func parseGC(c *cli.Context) (*gcArgs, error) {
 	}
 	a := &gcArgs{age: age, dryRun: c.Bool("dry-run"), verify: c.Bool("verify"), json: c.Bool("json"), store: c.String("store")}
 	if a.verify && a.json {
-		return nil, usagef("--verify and --json cannot be used together")
+		return nil, text.Usagef("--verify and --json cannot be used together")
 	}
 	if a.verify && c.IsSet("age") {
-		return nil, usagef("--age and --verify cannot be used together").hint("run hpcc gc --verify, then hpcc gc --age %s", c.String("age"))
+		return nil, text.Usagef("--age and --verify cannot be used together").Hint("run hpcc gc --verify, then hpcc gc --age %s", c.String("age"))
 	}
 	if a.age == 0 {
 		a.age = -1 // keep nothing
@@ -82,7 +83,7 @@ func parseAge(s string) (time.Duration, error) {
 	}
 	d, err := quantity.ParseTime(s)
 	if err != nil {
-		return 0, usagef("--age %q: not a duration", s).hint("write --age 90m, 36h, 7d or 0")
+		return 0, text.Usagef("--age %q: not a duration", s).Hint("write --age 90m, 36h, 7d or 0")
 	}
 	return d, nil
 }
@@ -122,11 +123,11 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if a.dryRun {
 		verb = "would be freed"
 	}
-	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", size(rep.Bytes), verb, text.Count(rep.Blobs, "blob", "blobs"), text.Count(rep.Trees, "tree", "trees"),
+	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", text.Size(rep.Bytes), verb, text.Count(rep.Blobs, "blob", "blobs"), text.Count(rep.Trees, "tree", "trees"),
 		text.Count(rep.Records, "cache entry", "cache entries"), text.Count(rep.Temps, "leftover", "leftovers"))
 	if err == nil && !rep.Until.IsZero() {
 		_, err = fmt.Printf("kept: %s and %s that no image needs, until %s or later; --age 0 frees them now\n",
-			size(rep.Kept), text.Count(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
+			text.Size(rep.Kept), text.Count(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
 	}
 	return err
 }
@@ -137,9 +138,9 @@ func collectGarbage(age time.Duration, dryRun bool, collect func(store.GCOptions
 	if dryRun {
 		what = "examining files"
 	}
-	show := progressOnTerminal(what)
-	defer show.end()
-	return collect(store.GCOptions{Age: age, DryRun: dryRun, Progress: func(files int64) { show.items(files, 0) }})
+	show := terminal.NewTerminalBar(what)
+	defer show.End()
+	return collect(store.GCOptions{Age: age, DryRun: dryRun, Progress: func(files int64) { show.Items(files, 0) }})
 }
 
 // gcStage removes old copies from this node, if there are any.
@@ -185,19 +186,19 @@ type verification struct {
 }
 
 func (v *verification) blobs(ctx context.Context) (err error) {
-	show := progressOnTerminal("reading blobs")
-	defer show.end()
-	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: show.bytes})
+	show := terminal.NewTerminalBar("reading blobs")
+	defer show.End()
+	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: show.Bytes})
 	return err
 }
 
 func (v *verification) packages(ctx context.Context) error {
-	show := progressOnTerminal("reading packages")
-	defer show.end()
+	show := terminal.NewTerminalBar("reading packages")
+	defer show.End()
 	var done int64
 	damaged, files, bytes, err := conda.VerifyCache(ctx, v.s, func(n int64) {
 		done += n
-		show.bytes(done, 0)
+		show.Bytes(done, 0)
 	})
 	v.archives, v.packed = files, bytes
 	for path, reason := range damaged {
@@ -226,13 +227,13 @@ func (v *verification) trees(ctx context.Context) error {
 	for _, f := range v.found {
 		damagedBlob[filepath.Base(f.Path)] = true
 	}
-	show := progressOnTerminal("comparing trees with their layers")
-	defer show.end()
+	show := terminal.NewTerminalBar("comparing trees with their layers")
+	defer show.End()
 	for _, hex := range list {
 		if err := v.tree(ctx, hex, damagedBlob); err != nil {
 			return err
 		}
-		show.bytes(v.plain, 0)
+		show.Bytes(v.plain, 0)
 	}
 	return nil
 }
@@ -276,33 +277,33 @@ func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[str
 }
 
 func (v *verification) jobs(ctx context.Context) error {
-	show := progressOnTerminal("reading jobs")
-	defer show.end()
+	show := terminal.NewTerminalBar("reading jobs")
+	defer show.End()
 	report := func(path, reason, cure string) {
 		v.add(store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure}, false)
 	}
 	var err error
-	v.records, err = dispatch.Verify(ctx, v.s.Jobs(), report, func(done, total int) { show.items(int64(done), int64(total)) })
+	v.records, err = dispatch.Verify(ctx, v.s.Jobs(), report, func(done, total int) { show.Items(int64(done), int64(total)) })
 	return err
 }
 
 // report prints the damaged files, and then a summary of the files that were read.
 func (v *verification) report() error {
 	for _, f := range v.found {
-		fmt.Printf("%s %s\n", cleaned(f.Path), cleaned(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)))
+		fmt.Printf("%s %s\n", terminal.Clean(f.Path), terminal.Clean(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)))
 		if len(f.Images) > 0 {
-			fmt.Printf("  used by:  %s\n", cleaned(strings.Join(f.Images, ", ")))
+			fmt.Printf("  used by:  %s\n", terminal.Clean(strings.Join(f.Images, ", ")))
 		}
 		if f.Moved != "" {
-			fmt.Printf("  moved to: %s\n", cleaned(f.Moved))
+			fmt.Printf("  moved to: %s\n", terminal.Clean(f.Moved))
 		}
 		if f.Cure != "" {
-			fmt.Printf("  repair:   %s\n", cleaned(f.Cure))
+			fmt.Printf("  repair:   %s\n", terminal.Clean(f.Cure))
 		}
 	}
 	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
-		text.Count(v.n.Blobs, "blob", "blobs"), size(v.n.Bytes), text.Count(v.n.Names, "name", "names"), text.Count(v.n.Records, "record", "records"),
-		text.Count(v.archives, "package or index", "packages and indexes"), size(v.packed), text.Count(v.compared, "tree", "trees"),
+		text.Count(v.n.Blobs, "blob", "blobs"), text.Size(v.n.Bytes), text.Count(v.n.Names, "name", "names"), text.Count(v.n.Records, "record", "records"),
+		text.Count(v.archives, "package or index", "packages and indexes"), text.Size(v.packed), text.Count(v.compared, "tree", "trees"),
 		text.Count(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
 	if v.unchecked > 0 {
 		fmt.Printf("not compared: %s, because the store lacks an undamaged copy of a layer\n", text.Count(v.unchecked, "tree", "trees"))

@@ -36,7 +36,7 @@ var layers = map[string]string{
 }
 
 // foundations are packages that all others may import, and that import only those before them.
-var foundations = []string{"text", "files", "web"}
+var foundations = []string{"text", "text/terminal", "files", "web"}
 
 // batchSystems are the packages of schedulers, which do not import each other.
 var batchSystems = []string{"job/gridengine", "job/kube", "job/local", "job/lsf", "job/pbs", "job/slurm"}

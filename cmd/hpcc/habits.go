@@ -53,9 +53,9 @@ var (
 
 // unknownCommand returns the error for a command that hpcc does not have.
 func unknownCommand(a *cli.App, name string) error {
-	m := usagef("unknown command %q", name)
+	m := text.Usagef("unknown command %q", name)
 	if h := commandHabits[name]; h != "" {
-		return m.hint("%s", h)
+		return m.Hint("%s", h)
 	}
 	var names []string
 	for _, c := range a.Commands {
@@ -64,18 +64,18 @@ func unknownCommand(a *cli.App, name string) error {
 		}
 	}
 	if like := text.Nearest(name, append(names, "version", "help")); like != "" {
-		return m.hint("did you mean \"hpcc %s\"?", like)
+		return m.Hint("did you mean \"hpcc %s\"?", like)
 	}
-	return m.hint("\"hpcc --help\" lists the commands")
+	return m.Hint("\"hpcc --help\" lists the commands")
 }
 
 // unknownFlag returns the error for a flag that a command does not have.
 func unknownFlag(c *cli.Command, given string) error {
 	name := strings.TrimLeft(given, "-")
-	m := usagef("unknown flag %s", dashed(name))
+	m := text.Usagef("unknown flag %s", dashed(name))
 	for _, habits := range habitsOf(c.Name) {
 		if h := habits[name]; h != "" {
-			return m.hint("%s", h)
+			return m.Hint("%s", h)
 		}
 	}
 	var names []string
@@ -87,12 +87,12 @@ func unknownFlag(c *cli.Command, given string) error {
 		}
 	}
 	if like := text.Nearest(name, names); like != "" {
-		return m.hint("did you mean %s?", dashed(like))
+		return m.Hint("did you mean %s?", dashed(like))
 	}
 	if c.Name == "hpcc" {
-		return m.hint(`"hpcc --help" lists the commands`)
+		return m.Hint(`"hpcc --help" lists the commands`)
 	}
-	return m.hint("\"hpcc %s --help-all\" lists every flag", c.Name)
+	return m.Hint("\"hpcc %s --help-all\" lists every flag", c.Name)
 }
 
 // similarFile returns the file or directory that the user probably meant, if err reports that one

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/text"
+	"hpcc/text/terminal"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -141,7 +144,7 @@ func withHelp(c *cli.Command) {
 		}
 		for _, name := range required {
 			if !ctx.IsSet(name) {
-				return usagef("%s needs --%s", c.Name, name).hint("\"hpcc %s --help\" shows an example", c.Name)
+				return text.Usagef("%s needs --%s", c.Name, name).Hint("\"hpcc %s --help\" shows an example", c.Name)
 			}
 		}
 		return act(ctx)
@@ -165,7 +168,7 @@ func takeRequired(c *cli.Command) (names []string) {
 
 // printHelp prints the help of a command in the width of the terminal, at most 100 columns.
 func printHelp(w io.Writer, c *cli.Command, all bool, target string) error {
-	columns, _ := terminalSize()
+	columns, _ := terminal.Size()
 	_, err := io.WriteString(w, commandHelp(describe(c), min(columns, 100), all, target))
 	return err
 }
@@ -350,10 +353,10 @@ func reflow(text string, columns int) string {
 func wrapText(head, text string, columns, indent int) string {
 	var b strings.Builder
 	b.WriteString(head)
-	at := width(head)
+	at := terminal.Width(head)
 	begun := strings.TrimSpace(head) == "" || strings.HasSuffix(head, " ")
 	for i, word := range strings.Fields(text) {
-		n := width(word)
+		n := terminal.Width(word)
 		switch {
 		case i == 0 && begun:
 			if at > indent && at+n > columns {

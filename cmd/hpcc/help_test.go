@@ -11,6 +11,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/testdata/testenv"
+	"hpcc/text/terminal"
 )
 
 // TestHelp checks that the help of every command fits 80 columns, and that --help prints at most
@@ -22,7 +23,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s has %d lines; at most %d", what, n, lines)
 		}
 		for line := range strings.Lines(text) {
-			if width(strings.TrimSuffix(line, "\n")) > 80 {
+			if terminal.Width(strings.TrimSuffix(line, "\n")) > 80 {
 				t.Errorf("%s: longer than 80 columns: %s", what, line)
 			}
 		}

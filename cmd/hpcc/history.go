@@ -13,6 +13,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func historyCommand() *cli.Command {
@@ -74,13 +75,13 @@ func (a *historyArgs) run(context.Context) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
-	rowf(w, "CREATED\tSIZE\tSTEP\n")
+	terminal.Rowf(w, "CREATED\tSIZE\tSTEP\n")
 	for _, st := range list {
 		created := "-"
 		if !st.Created.IsZero() {
 			created = st.Created.UTC().Format("2006-01-02 15:04")
 		}
-		rowf(w, "%s\t%s\t%s\n", created, size(st.Bytes), text.OneLine(st.Step))
+		terminal.Rowf(w, "%s\t%s\t%s\n", created, text.Size(st.Bytes), text.OneLine(st.Step))
 	}
 	return w.Flush()
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
+	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func imagesCommand() *cli.Command {
@@ -47,7 +49,7 @@ func (a *imagesArgs) run(context.Context) error {
 	}
 	list = slices.DeleteFunc(list, func(e store.Entry) bool {
 		if e.Problem != nil {
-			say("warning: image %s: %s", e.Name, cleaned(problemLine(e.Problem)))
+			say("warning: image %s: %s", e.Name, terminal.Clean(problemLine(e.Problem)))
 		}
 		return e.Digest.Hex == "" // the reference is unreadable
 	})
@@ -72,7 +74,7 @@ func (a *imagesArgs) run(context.Context) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tDIGEST\tPLATFORM\tSIZE")
 	for _, e := range list {
-		rowf(w, "%s\t%.12s\t%s\t%s\n", e.Name, e.Digest.Hex, strings.Join(e.Platforms, ","), size(e.Size))
+		terminal.Rowf(w, "%s\t%.12s\t%s\t%s\n", e.Name, e.Digest.Hex, strings.Join(e.Platforms, ","), text.Size(e.Size))
 	}
 	return w.Flush()
 }

@@ -13,6 +13,7 @@ import (
 
 	"hpcc/build/attest"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 	"hpcc/unpack/sif"
 )
@@ -83,7 +84,7 @@ func (a *inspectArgs) run(ctx context.Context) error {
 // that hpcc cannot read.
 func (a *inspectArgs) sifFile(ctx context.Context) (map[string]any, error) {
 	if a.provenance {
-		return nil, usagef("SIF files have no attestations").hint("leave --provenance out")
+		return nil, text.Usagef("SIF files have no attestations").Hint("leave --provenance out")
 	}
 	img, err := sif.Open(a.name)
 	if err != nil {
@@ -133,7 +134,7 @@ func (a *inspectArgs) attestation(s *store.Store) (any, error) {
 	predicate, err := s.Attestation(a.name, a.platform, attest.Provenance, attest.ProvenanceV0)
 	var none *store.NoAttestationError
 	if errors.As(err, &none) {
-		return nil, (&message{err: err}).hint("attach one with \"hpcc build --provenance\"")
+		return nil, text.Hint(err, "attach one with \"hpcc build --provenance\"")
 	}
 	return predicate, err
 }

@@ -20,6 +20,7 @@ import (
 
 	"hpcc/front"
 	"hpcc/runtime"
+	"hpcc/text"
 )
 
 func installFrontsCommand() *cli.Command {
@@ -49,7 +50,7 @@ func parseInstallFronts(c *cli.Context) (*installFrontsArgs, error) {
 	a := &installFrontsArgs{dir: args[0], names: args[1:]}
 	for _, n := range a.names {
 		if !slices.Contains(front.Names(), n) {
-			return nil, usagef("hpcc does not replace %q", n).hint("choose from %s", strings.Join(front.Names(), ", "))
+			return nil, text.Usagef("hpcc does not replace %q", n).Hint("choose from %s", strings.Join(front.Names(), ", "))
 		}
 	}
 	if len(a.names) == 0 {
@@ -86,7 +87,7 @@ func link(target, name string) error {
 			return err
 		}
 	case !errors.Is(err, os.ErrNotExist):
-		return (&message{err: fmt.Errorf("%s exists and is not a link to hpcc", name)}).hint("give another directory, or remove the file")
+		return text.Hint(fmt.Errorf("%s exists and is not a link to hpcc", name), "give another directory, or remove the file")
 	}
 	return os.Symlink(target, name)
 }
@@ -100,9 +101,9 @@ func runFront(ctx context.Context, args []string) error {
 	r, err := front.Read(filepath.Base(args[0]), args[1:], os.Environ())
 	var no *front.Refusal
 	if errors.As(err, &no) {
-		m := &message{err: err, status: cmp.Or(no.Status, exitUsage)}
+		m := &text.Error{Err: err, Status: cmp.Or(no.Status, text.StatusUsage)}
 		if no.Advice != "" {
-			return m.hint("%s", no.Advice)
+			return m.Hint("%s", no.Advice)
 		}
 		return m
 	}

@@ -134,7 +134,7 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	}
 	if s := c.String("job"); s != "" {
 		if s != "-" || c.NArg() > 0 {
-			return nil, usagef("--job - reads the job from standard input and takes no arguments")
+			return nil, text.Usagef("--job - reads the job from standard input and takes no arguments")
 		}
 		a.received = true
 		return a, nil
@@ -152,29 +152,29 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	argv := trimDashes(c.Args().Tail())
 	later := a.set["from"] || a.verb == "kernel" // the script, or the kernel's caller, has the program
 	if len(argv) == 0 && !later {
-		return nil, usagef("%s needs an image and a program", a.verb).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.verb)
+		return nil, text.Usagef("%s needs an image and a program", a.verb).Hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.verb)
 	}
 	j, err := parseJobFlags(c)
 	if err != nil {
 		return nil, err
 	}
 	if j.Warning.Signal != "" && j.Time == 0 && !a.set["from"] {
-		return nil, usagef("--signal needs --time").hint("add the time limit that the signal warns of: --time 2h")
+		return nil, text.Usagef("--signal needs --time").Hint("add the time limit that the signal warns of: --time 2h")
 	}
 	if j.Time > 0 && j.Warning.Lead >= j.Time {
-		return nil, usagef("--signal %s: the warning comes before the job starts, because --time is %s", c.String("signal"), c.String("time")).hint("give a time that is shorter than --time: --signal %s@%ds", j.Warning.Signal, max(1, int(j.Time.Seconds()/10)))
+		return nil, text.Usagef("--signal %s: the warning comes before the job starts, because --time is %s", c.String("signal"), c.String("time")).Hint("give a time that is shorter than --time: --signal %s@%ds", j.Warning.Signal, max(1, int(j.Time.Seconds()/10)))
 	}
 	if j.Tasks > 0 && j.Nodes > j.Tasks {
-		return nil, usagef("--nodes %d with --tasks %d: some nodes would have no process", j.Nodes, j.Tasks).hint("leave --nodes out, or request more tasks")
+		return nil, text.Usagef("--nodes %d with --tasks %d: some nodes would have no process", j.Nodes, j.Tasks).Hint("leave --nodes out, or request more tasks")
 	}
 	if j.Interactive && (j.Output != "" || j.Error != "") {
-		return nil, usagef("an interactive job writes to the terminal, not to --output or --error").hint("leave them out, or let the program write the file")
+		return nil, text.Usagef("an interactive job writes to the terminal, not to --output or --error").Hint("leave them out, or let the program write the file")
 	}
 	if a.set["gpu-type"] && j.GPUs == 0 && !a.set["from"] {
-		return nil, usagef("--gpu-type needs --gpus").hint("add the number of GPUs: --gpus 1")
+		return nil, text.Usagef("--gpu-type needs --gpus").Hint("add the number of GPUs: --gpus 1")
 	}
 	if err := j.CheckGrowth(); err != nil && !a.set["from"] { // the script may have the request
-		return nil, usagef("%w", err)
+		return nil, text.Usagef("%w", err)
 	}
 	if err := checkPlaceholders(argv, j); err != nil {
 		return nil, err
@@ -193,16 +193,16 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 		return nil
 	}
 	if _, err := strconv.Atoi(image); pack && err == nil {
-		return usagef("--pack %s: --pack takes no number", image).hint("--tasks-per-node %s sets how many tasks run at once on a node", image)
+		return text.Usagef("--pack %s: --pack takes no number", image).Hint("--tasks-per-node %s sets how many tasks run at once on a node", image)
 	}
 	if pack && image == "keep" {
-		return usagef("--pack keep: the value needs an equals sign").hint("write --pack=keep")
+		return text.Usagef("--pack keep: the value needs an equals sign").Hint("write --pack=keep")
 	}
 	end := slices.Index(rest, "--")
 	if end < 0 {
-		return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
+		return text.Usagef("flag %s comes after IMAGE", rest[0]).Hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
 	}
-	return usagef("flag %s comes after IMAGE", rest[0]).hint("write hpcc %s %s %s -- %s", verb, text.Arguments(rest[:end]), image, text.Arguments(rest[end+1:]))
+	return text.Usagef("flag %s comes after IMAGE", rest[0]).Hint("write hpcc %s %s %s -- %s", verb, text.Arguments(rest[:end]), image, text.Arguments(rest[end+1:]))
 }
 
 var placeholder = regexp.MustCompile(`\{(\w+)\}`)
@@ -217,7 +217,7 @@ func checkPlaceholders(argv []string, j *job.Job) error {
 	for _, arg := range argv {
 		for _, m := range placeholder.FindAllStringSubmatch(arg, -1) {
 			if like := text.Nearest(m[1], known); like != "" {
-				return usagef("%q: unknown placeholder %s", arg, m[0]).hint("did you mean {%s}?", like)
+				return text.Usagef("%q: unknown placeholder %s", arg, m[0]).Hint("did you mean {%s}?", like)
 			}
 		}
 	}
@@ -244,17 +244,17 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	for _, name := range []string{"nodes", "tasks", "tasks-per-node", "cpus", "gpus", "retry"} {
 		mayBeZero := name == "gpus" || name == "retry"
 		if n := c.Int(name); c.IsSet(name) && (n < 0 || (n == 0 && !mayBeZero)) {
-			return nil, usagef("--%s %d: not a positive number", name, c.Int(name))
+			return nil, text.Usagef("--%s %d: not a positive number", name, c.Int(name))
 		}
 	}
 	for _, file := range []string{j.Output, j.Error} {
 		if p := schedulerPattern().FindString(file); p != "" {
-			return nil, usagef("output file %q: only some schedulers expand %s", file, p).hint("{name}, {job} and {task} expand everywhere")
+			return nil, text.Usagef("output file %q: only some schedulers expand %s", file, p).Hint("{name}, {job} and {task} expand everywhere")
 		}
 	}
 	var err error
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
-		return nil, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
+		return nil, text.Usagef("--array: %w", err).Hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
 	size, err := parseSize(c)
 	if err != nil {
@@ -262,7 +262,7 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	}
 	j.Memory, j.Time = size.Memory, size.Time
 	if j.Warning, err = job.ParseWarning(c.String("signal")); err != nil {
-		return nil, usagef("--signal: %w", err)
+		return nil, text.Usagef("--signal: %w", err)
 	}
 	if err := parseParams(c, j); err != nil {
 		return nil, err
@@ -272,13 +272,13 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	}
 	j.Retry.Times = c.Int("retry")
 	if j.Retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
-		return nil, usagef("--retry-on: %w", err)
+		return nil, text.Usagef("--retry-on: %w", err)
 	}
 	if len(j.Retry.Endings) > 0 && j.Retry.Times == 0 {
-		return nil, usagef("--retry-on needs --retry N")
+		return nil, text.Usagef("--retry-on needs --retry N")
 	}
 	if err := j.Retry.ParseGrowth(c.String("retry-mem"), c.String("retry-time")); err != nil {
-		return nil, usagef("%w", err)
+		return nil, text.Usagef("%w", err)
 	}
 	return j, nil
 }
@@ -305,12 +305,12 @@ func (f *packFlag) String() string { return "" }
 func parseSize(c *cli.Context) (r job.Request, err error) {
 	if s := c.String("time"); s != "" {
 		if r.Time, err = quantity.ParseTime(s); err != nil {
-			return r, usagef("--time: %w", err)
+			return r, text.Usagef("--time: %w", err)
 		}
 	}
 	if s := c.String("mem"); s != "" {
 		if r.Memory, err = quantity.ParseMemory(s); err != nil {
-			return r, usagef("--mem: %w", err)
+			return r, text.Usagef("--mem: %w", err)
 		}
 	}
 	return r, nil
@@ -321,7 +321,7 @@ func parseSize(c *cli.Context) (r job.Request, err error) {
 func parseParams(c *cli.Context, j *job.Job) error {
 	var err error
 	if j.Params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), ""); err != nil {
-		return usagef("%w", err).hint("write --sweep lr=0.1,0.01 --sweep seed=1..4, or --params FILE.csv")
+		return text.Usagef("%w", err).Hint("write --sweep lr=0.1,0.01 --sweep seed=1..4, or --params FILE.csv")
 	}
 	switch {
 	case j.Params.IsZero():

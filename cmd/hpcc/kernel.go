@@ -99,7 +99,7 @@ type kernelArgs struct {
 
 func parseKernel(c *cli.Context) (verb, error) {
 	if c.NArg() == 0 {
-		return nil, usagef("kernel needs %s", kernelUsage).hint(`"hpcc images" lists the images`)
+		return nil, text.Usagef("kernel needs %s", kernelUsage).Hint(`"hpcc images" lists the images`)
 	}
 	image, argv := c.Args().First(), trimDashes(c.Args().Tail())
 	if err := checkOrder("kernel", image, c.Args().Tail(), false); err != nil {
@@ -109,12 +109,12 @@ func parseKernel(c *cli.Context) (verb, error) {
 		return parseKernelJob(c, argv)
 	}
 	if len(argv) > 0 && !slices.ContainsFunc(argv, func(a string) bool { return strings.Contains(a, kernel.ConnectionFile) }) {
-		return nil, usagef("CMD has no argument %s, from which the kernel reads its addresses", kernel.ConnectionFile).
-			hint("write it as in a kernel.json: -- python -m ipykernel_launcher -f %s", kernel.ConnectionFile)
+		return nil, text.Usagef("CMD has no argument %s, from which the kernel reads its addresses", kernel.ConnectionFile).
+			Hint("write it as in a kernel.json: -- python -m ipykernel_launcher -f %s", kernel.ConnectionFile)
 	}
 	a := &kernelArgs{root: rootArgs{image: image, store: c.String("store")}, argv: argv, name: c.String("name"), display: c.String("display-name"), spec: c.String("spec"), shared: c.String("prefix") != ""}
 	if len(argv) > 0 && a.spec != "" {
-		return nil, usagef("--spec and CMD contradict each other").hint("use only one of them")
+		return nil, text.Usagef("--spec and CMD contradict each other").Hint("use only one of them")
 	}
 	var err error
 	if a.dir, err = kernelDir(c.String("prefix")); err != nil {
@@ -142,7 +142,7 @@ func parseKernel(c *cli.Context) (verb, error) {
 		a.name = strings.Trim(kernelName(image)+"-"+at, "-")
 	}
 	if err := kernel.CheckName(a.name); err != nil {
-		return nil, usagef("%w", err).hint("use letters, digits and . _ -: --name NAME")
+		return nil, text.Usagef("%w", err).Hint("use letters, digits and . _ -: --name NAME")
 	}
 	return a, nil
 }
@@ -184,7 +184,7 @@ func parseKernelSubmit(c *cli.Context) (*submitArgs, error) {
 		return nil, err
 	}
 	if len(choices) > 1 {
-		return nil, usagef("a kernel runs on one target, but --to names %d", len(choices)).hint("install a kernelspec for each target")
+		return nil, text.Usagef("a kernel runs on one target, but --to names %d", len(choices)).Hint("install a kernelspec for each target")
 	}
 	return parseSubmitTo(c, choices[0])
 }
@@ -219,7 +219,7 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	spec.DisplayName = cmp.Or(a.display, a.name+" ("+spec.DisplayName+")")
 	dir, err := spec.Write(a.dir, a.root.image, a.shared)
 	if occupied := new(kernel.OccupiedError); errors.As(err, &occupied) {
-		return (&message{err: err}).hint("use another name: --name NAME; or remove it: jupyter kernelspec remove %s", a.name)
+		return text.Hint(err, "use another name: --name NAME; or remove it: jupyter kernelspec remove %s", a.name)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the kernelspec: %w", err)
@@ -284,16 +284,15 @@ func (a *kernelArgs) choose(found []kernel.Spec) (kernel.Spec, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return kernel.Spec{}, (&message{err: fmt.Errorf("image %s has no Jupyter kernel", a.root.image)}).
-			hint("add ipykernel to its environment and build it again (for R: r-irkernel); a kernel without a kernelspec: hpcc kernel %s -- CMD %s", a.root.image, kernel.ConnectionFile)
+		return kernel.Spec{}, text.Hint(fmt.Errorf("image %s has no Jupyter kernel", a.root.image), "add ipykernel to its environment and build it again (for R: r-irkernel); a kernel without a kernelspec: hpcc kernel %s -- CMD %s", a.root.image, kernel.ConnectionFile)
 	case a.spec == "":
-		return kernel.Spec{}, usagef("image %s has several kernels", a.root.image).hint("choose one with --spec: %s", strings.Join(names, ", "))
+		return kernel.Spec{}, text.Usagef("image %s has several kernels", a.root.image).Hint("choose one with --spec: %s", strings.Join(names, ", "))
 	}
-	m := usagef("image %s has no kernelspec %q", a.root.image, a.spec)
+	m := text.Usagef("image %s has no kernelspec %q", a.root.image, a.spec)
 	if like := text.Nearest(a.spec, names); like != "" {
-		return kernel.Spec{}, m.hint("did you mean %q?", like)
+		return kernel.Spec{}, m.Hint("did you mean %q?", like)
 	}
-	return kernel.Spec{}, m.hint("it has %s", strings.Join(names, ", "))
+	return kernel.Spec{}, m.Hint("it has %s", strings.Join(names, ", "))
 }
 
 // check refuses a job that the target would not accept, before Jupyter submits it.
@@ -305,8 +304,8 @@ func (a *kernelArgs) check(ctx context.Context, argv []string) error {
 		return err
 	}
 	if to.remote != nil {
-		return usagef("a kernel cannot run on the remote site %s, whose nodes are reachable only from there", to.site.Name).
-			hint("run Jupyter and hpcc kernel on %s", to.site.SSH)
+		return text.Usagef("a kernel cannot run on the remote site %s, whose nodes are reachable only from there", to.site.Name).
+			Hint("run Jupyter and hpcc kernel on %s", to.site.SSH)
 	}
 	_, _, err = dispatch.Render(j, to.Target)
 	return err
@@ -362,7 +361,7 @@ func (k *kernelJob) run(ctx context.Context) error {
 	}
 	listeners, err := connection.Listen()
 	if err != nil {
-		return (&message{err: err}).hint("start the kernel again")
+		return text.Hint(err, "start the kernel again")
 	}
 	defer closeListeners(listeners)
 	s, sub, err := k.submit(context.WithoutCancel(ctx)) // to know the ID of a job that is then cancelled
@@ -501,7 +500,7 @@ func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submi
 		}
 		return nil
 	}
-	return (&message{err: err}).hint("hpcc logs %s", sub.ID)
+	return text.Hint(err, "hpcc logs %s", sub.ID)
 }
 
 // lastRecord returns the record of a task that ends within endTimeout, or an empty one.

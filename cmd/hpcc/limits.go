@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/web"
 )
 
@@ -37,8 +39,7 @@ func watchCPU() {
 			}
 			time.Sleep(max(left/(2*cores), 2*time.Millisecond))
 		}
-		os.Exit(printError((&message{err: fmt.Errorf("hpcc has reached the limit of CPU time (%d s)", l.Cur)}).
-			hint("raise the limit with \"ulimit -t unlimited\", or run the command in a job")))
+		os.Exit(printError(text.Hint(fmt.Errorf("hpcc has reached the limit of CPU time (%d s)", l.Cur), "raise the limit with \"ulimit -t unlimited\", or run the command in a job")))
 	}()
 }
 
@@ -59,9 +60,9 @@ func withTimeout(ctx context.Context) context.Context {
 	}
 	p.Notice = func(line string) {
 		if term.IsTerminal(int(os.Stderr.Fd())) {
-			line = "\r\x1b[Khpcc: " + cleaned(line) // over a progress bar
+			line = "\r\x1b[Khpcc: " + terminal.Clean(line) // over a progress bar
 		} else {
-			line = "hpcc: " + cleaned(line)
+			line = "hpcc: " + terminal.Clean(line)
 		}
 		fmt.Fprintln(os.Stderr, line)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"hpcc/files"
 	"hpcc/store"
+	"hpcc/text/terminal"
 )
 
 func loadCommand() *cli.Command {
@@ -102,9 +103,9 @@ func spool(s *store.Store, arg string) (file string, done func(), err error) {
 // loadAny loads the images of a file of any kind and returns their names.
 func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
 	if !holdsSquashFS(file) {
-		bar := progress("loading " + file)
-		defer bar.end()
-		return s.Load(ctx, file, name, bar.bytes)
+		bar := terminal.NewBar("loading " + file)
+		defer bar.End()
+		return s.Load(ctx, file, name, bar.Bytes)
 	}
 	name, err := loadSquashFS(ctx, s, file, name)
 	return []string{name}, err

@@ -21,6 +21,8 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/store"
+	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func logsCommand() *cli.Command {
@@ -64,7 +66,7 @@ func parseLogs(c *cli.Context) (*logsArgs, error) {
 	}
 	if c.IsSet("tail") {
 		if a.tail = c.Int("tail"); a.tail < 0 {
-			return nil, usagef("--tail %d: not a number of lines", a.tail)
+			return nil, text.Usagef("--tail %d: not a number of lines", a.tail)
 		}
 		a.flags = append(a.flags, fmt.Sprintf("--tail=%d", a.tail))
 	}
@@ -81,7 +83,7 @@ func parseLogs(c *cli.Context) (*logsArgs, error) {
 func parseSince(s string) (time.Duration, error) {
 	d, err := quantity.ParseTime(s)
 	if err != nil || d <= 0 {
-		return 0, usagef("--since %q: not a duration", s).hint("write --since 7d, 36h or 90m")
+		return 0, text.Usagef("--since %q: not a duration", s).Hint("write --since 7d, 36h or 90m")
 	}
 	return d, nil
 }
@@ -116,7 +118,7 @@ func (a *logsArgs) run(ctx context.Context) error {
 	}
 	if len(l.want) == 0 && (sub.Job.Workflow != nil || len(sub.Job.Steps) > 0) {
 		if a.tail >= 0 {
-			return usagef("--follow with --tail follows one step").hint("hpcc logs -f --tail %d %s STEP", a.tail, a.id)
+			return text.Usagef("--follow with --tail follows one step").Hint("hpcc logs -f --tail %d %s STEP", a.tail, a.id)
 		}
 		return l.followSteps(ctx)
 	}
@@ -127,7 +129,7 @@ func (a *logsArgs) run(ctx context.Context) error {
 		}
 	}
 	if len(l.want) != 1 {
-		return usagef("--follow follows one task").hint("hpcc logs -f %s TASK", a.id)
+		return text.Usagef("--follow follows one task").Hint("hpcc logs -f %s TASK", a.id)
 	}
 	tasks, err := l.read()
 	if err != nil {
@@ -172,7 +174,7 @@ func (l *taskLogs) step(name string) error {
 		}
 	}
 	if len(l.want) == before {
-		return usagef("%q is neither the index of a task nor a step that has started", name)
+		return text.Usagef("%q is neither the index of a task nor a step that has started", name)
 	}
 	return nil
 }
@@ -211,7 +213,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 	}
 	for _, t := range list {
 		if len(list) > 1 {
-			rowf(os.Stdout, "==> task %d%s: %s  %s\n", t.Index, stepOf(&t), progressOf(&t), t.Output)
+			terminal.Rowf(os.Stdout, "==> task %d%s: %s  %s\n", t.Index, stepOf(&t), progressOf(&t), t.Output)
 		}
 		if _, err := l.print(ctx, &t); err != nil {
 			return err
@@ -290,10 +292,10 @@ func (l *taskLogs) checkWanted(tasks []job.Task) error {
 			continue
 		}
 		if j.Array.IsZero() {
-			return usagef("job %s has no task %d", l.sub.ID, k).hint("it is not an array; its only task is 0")
+			return text.Usagef("job %s has no task %d", l.sub.ID, k).Hint("it is not an array; its only task is 0")
 		}
 		tasks, _, _ := strings.Cut(fmt.Sprint(j.Array), "%")
-		return usagef("job %s has no task %d", l.sub.ID, k).hint("its tasks are %s", tasks)
+		return text.Usagef("job %s has no task %d", l.sub.ID, k).Hint("its tasks are %s", tasks)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 	"hpcc/metrics"
 	"hpcc/runtime/process"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -59,7 +60,7 @@ func measureFlagOfRun() cli.Flag {
 func (a *runArgs) measured(ctx context.Context) error {
 	argv, ok := withoutMeasure(os.Args)
 	if !ok {
-		return usagef("--measure comes after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
+		return text.Usagef("--measure comes after IMAGE").Hint("hpcc run --measure IMAGE -- CMD")
 	}
 	if err := checkDirectory(a.measure); err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func nodesCommand() *cli.Command {
@@ -95,7 +96,7 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	}
 	for _, name := range exclude {
 		if c.IsSet(name) {
-			return nil, usagef("--%s and --%s cannot be used together", name, verb)
+			return nil, text.Usagef("--%s and --%s cannot be used together", name, verb)
 		}
 	}
 	switch {
@@ -104,15 +105,15 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 			return nil, err
 		}
 		if a.html == "-" && a.json {
-			return nil, usagef("--html - and --json cannot be used together").hint("name a file: --html report.html")
+			return nil, text.Usagef("--html - and --json cannot be used together").Hint("name a file: --html report.html")
 		}
 	case a.mine:
 	case c.IsSet("since") || c.IsSet("html"):
-		return nil, usagef("--since and --html need --report")
+		return nil, text.Usagef("--since and --html need --report")
 	case c.IsSet("fits") && a.fits == "":
-		return nil, usagef("--fits is empty").hint("name a job script, a submit command or a job")
+		return nil, text.Usagef("--fits is empty").Hint("name a job script, a submit command or a job")
 	case c.IsSet("fits") && c.IsSet("queue"):
-		return nil, usagef("--queue and --fits cannot be used together").hint("set the queue in the job")
+		return nil, text.Usagef("--queue and --fits cannot be used together").Hint("set the queue in the job")
 	}
 	return a, nil
 }
@@ -167,13 +168,13 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 		if n.GPUs > 0 {
 			gpus = strings.TrimSpace(fmt.Sprintf("%d/%d %s", n.FreeGPUs, n.GPUs, n.GPUType))
 		}
-		rowf(w, "%s%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", columns(site(cell(cmp.Or(n.Site, string(n.Target))))), n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n.Node, now))
+		terminal.Rowf(w, "%s%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", terminal.Columns(site(terminal.Cell(cmp.Or(n.Site, string(n.Target))))), n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n.Node, now))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, r := range reasons {
-		if _, err := rowf(out, "%s no jobs: %s: %s\n", text.Count(len(off[r]), "node takes", "nodes take"), names(off[r]), oneLine(r)); err != nil {
+		if _, err := terminal.Rowf(out, "%s no jobs: %s: %s\n", text.Count(len(off[r]), "node takes", "nodes take"), names(off[r]), terminal.ShortCell(r)); err != nil {
 			return err
 		}
 	}
@@ -283,7 +284,7 @@ func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster
 	}
 	for _, err := range failed {
 		if err != nil {
-			say("warning: %s", oneLine(err.Error()))
+			say("warning: %s", terminal.ShortCell(err.Error()))
 		}
 	}
 	return answers, nil
@@ -361,7 +362,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	case err != nil:
 		return err
 	case site.SSH != "":
-		return usagef("--fits is not available for site %s, which is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
+		return text.Usagef("--fits is not available for site %s, which is reached by ssh", site.Name).Hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
 	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
 		to := a.at.cluster(ctx, site)
@@ -381,10 +382,10 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	}
 	sub, err := dispatch.Find(s.Jobs(), name)
 	if err != nil {
-		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("for a new job, use \"hpcc submit --dry-run\"")
+		return text.Hint(fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err), "for a new job, use \"hpcc submit --dry-run\"")
 	}
 	if t := a.at.to; t != "" && t != sub.Target {
-		return usagef("--to %s: job %s was submitted to %s", t, sub.ID, sub.Target)
+		return text.Usagef("--to %s: job %s was submitted to %s", t, sub.ID, sub.Target)
 	}
 	f, err := sub.Fits(ctx, s.Jobs())
 	if err != nil {
@@ -428,14 +429,14 @@ func printFit(f *capacity.Fit, asJSON bool) error {
 			return err
 		}
 	} else {
-		if _, err := rowf(os.Stdout, "%s\n", fitLine(f, time.Now())); err != nil {
+		if _, err := terminal.Rowf(os.Stdout, "%s\n", fitLine(f, time.Now())); err != nil {
 			return err
 		}
 		if f.Why != "" && f.When == capacity.Later {
-			rowf(os.Stdout, "why: %s\n", f.Why)
+			terminal.Rowf(os.Stdout, "why: %s\n", f.Why)
 		}
 		if len(f.Instead) > 0 {
-			rowf(os.Stdout, "starts now with: %s\n", strings.Join(f.Instead, ", or "))
+			terminal.Rowf(os.Stdout, "starts now with: %s\n", strings.Join(f.Instead, ", or "))
 		}
 		say("source: %s", f.By)
 	}
@@ -501,14 +502,14 @@ func (a *nodesArgs) printUses(ctx context.Context) error {
 		if u.Time > 0 {
 			limit = u.Time.String()
 		}
-		rowf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
+		terminal.Rowf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, u := range list {
 		for _, a := range u.Advice {
-			if _, err := rowf(os.Stdout, "%s: %s\n", u.ID, a); err != nil {
+			if _, err := terminal.Rowf(os.Stdout, "%s: %s\n", u.ID, a); err != nil {
 				return err
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"hpcc/metrics/report"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // A clusterReport reports how much of one cluster was allocated.
@@ -216,7 +217,7 @@ func (r *clusterReport) section(page bool) report.Section {
 		if row.total <= 0 {
 			continue
 		}
-		cells := []string{row.name, row.text, row.part(row.mean), row.part(row.peak), percent(row.now, row.total)}
+		cells := []string{row.name, row.text, row.part(row.mean), row.part(row.peak), text.Percent(row.now, row.total)}
 		if !page {
 			cells = append(cells, row.bars())
 		}
@@ -275,7 +276,7 @@ func (c *capacityRow) part(x float64) string {
 	if !c.known {
 		return "unknown"
 	}
-	return percent(x, c.total)
+	return text.Percent(x, c.total)
 }
 
 // parts returns the levels as fractions of the capacity.
@@ -319,7 +320,7 @@ func (r *clusterReport) remarks() []string {
 		out = append(out, fmt.Sprintf("%d of %s unavailable now; the totals include them", r.Off, text.Count(r.Nodes, "node is", "nodes are")))
 	}
 	for _, n := range r.Notes {
-		out = append(out, "note: "+oneLine(n))
+		out = append(out, "note: "+terminal.ShortCell(n))
 	}
 	return out
 }

@@ -20,6 +20,7 @@ import (
 	"hpcc/files"
 	"hpcc/runtime/oci"
 	"hpcc/runtime/process"
+	"hpcc/text"
 )
 
 // ociName is the name of a link to hpcc that makes it an OCI runtime. Container engines run
@@ -48,7 +49,7 @@ can use hpcc. A link to hpcc named hpcc-oci does the same without the word "oci"
 		Subcommands: ociCommands(),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return parseOCILog(c).failed(usagef("oci %s: unknown command; hpcc has no control groups and no checkpoints", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
+				return parseOCILog(c).failed(text.Usagef("oci %s: unknown command; hpcc has no control groups and no checkpoints", c.Args().First()).Hint(`"hpcc oci --help" lists the commands`))
 			}
 			return printHelp(c.App.Writer, c.Command, false, "")
 		},
@@ -128,7 +129,7 @@ func ociSub(name, usage, args string, max int, flags []cli.Flag, do func(*oci.Co
 			a := parseOCI(c, name)
 			a.do = do
 			if len(a.args) > max || (max > 0 && len(a.args) == 0) {
-				return nil, a.log.failed(usagef("oci %s takes %s", name, cmp.Or(args, "no arguments")).hint(`"hpcc oci %s --help" lists its flags`, name))
+				return nil, a.log.failed(text.Usagef("oci %s takes %s", name, cmp.Or(args, "no arguments")).Hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
 			return a, nil
 		}),
@@ -198,7 +199,7 @@ func stateDir(root string, create bool) (string, error) {
 		d = filepath.Join(x, "hpcc")
 	}
 	refused := func(err error) error {
-		return (&message{err: fmt.Errorf("opening the state directory: %w", err)}).hint("set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
+		return text.Hint(fmt.Errorf("opening the state directory: %w", err), "set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
 	}
 	if d == "" {
 		parent, err := files.Trusted(os.TempDir())
@@ -304,7 +305,7 @@ func signalOf(s string) (unix.Signal, error) {
 	if n := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG")); n != 0 {
 		return n, nil
 	}
-	return 0, usagef("unknown signal %q", s).hint("write a name (TERM) or a number (15)")
+	return 0, text.Usagef("unknown signal %q", s).Hint("write a name (TERM) or a number (15)")
 }
 
 // printJSON prints v as indented JSON.

@@ -23,6 +23,7 @@ import (
 	"hpcc/build/attest"
 	"hpcc/files"
 	"hpcc/store"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -65,7 +66,7 @@ func parseOutputs(list []string) ([]output, error) {
 			continue
 		}
 		if o.dest == "" || !strings.Contains(" oci docker tar dir ", " "+o.kind+" ") {
-			return nil, usagef("--output %q: needs type=oci, docker, tar or dir, and dest=; or type=image", arg).hint(outputHint)
+			return nil, text.Usagef("--output %q: needs type=oci, docker, tar or dir, and dest=; or type=image", arg).Hint(outputHint)
 		}
 		out = append(out, o)
 	}
@@ -86,7 +87,7 @@ func parseOutput(arg string) (o output, err error) {
 		case "rewrite-timestamp", "platform-split":
 			yes, perr := strconv.ParseBool(v)
 			if perr != nil {
-				return o, usagef("--output %q: %s is not true or false", arg, kv).hint("write %s=true", k)
+				return o, text.Usagef("--output %q: %s is not true or false", arg, kv).Hint("write %s=true", k)
 			}
 			if k == "platform-split" {
 				o.split = &yes
@@ -94,9 +95,9 @@ func parseOutput(arg string) (o output, err error) {
 				o.rewrite = &yes
 			}
 		case "push":
-			return o, usagef("--output %q: a build does not push", arg).hint("push the image afterwards: hpcc push NAME")
+			return o, text.Usagef("--output %q: a build does not push", arg).Hint("push the image afterwards: hpcc push NAME")
 		default:
-			return o, usagef("--output %q: unknown option %q; options are type, dest, name, platform-split and rewrite-timestamp", arg, k).hint(outputHint)
+			return o, text.Usagef("--output %q: unknown option %q; options are type, dest, name, platform-split and rewrite-timestamp", arg, k).Hint(outputHint)
 		}
 	}
 	return o, nil
@@ -397,7 +398,7 @@ func parseProvenance(s string) (*build.ProvenanceOptions, error) {
 			o.BuilderID = v
 		case k == "version" && v == "v1":
 		default:
-			return nil, usagef("provenance: %q is not mode=min, mode=max, builder-id=URI or version=v1", kv)
+			return nil, text.Usagef("provenance: %q is not mode=min, mode=max, builder-id=URI or version=v1", kv)
 		}
 	}
 	return o, nil
@@ -428,12 +429,12 @@ func parseAttestations(c *cli.Context) (o *build.ProvenanceOptions, err error) {
 		case "provenance":
 			o, err = parseProvenance(value)
 		case "sbom":
-			return nil, usagef("--attest %q: hpcc does not list packages", arg).hint("%s", packagesHabit)
+			return nil, text.Usagef("--attest %q: hpcc does not list packages", arg).Hint("%s", packagesHabit)
 		default:
-			err = usagef("the type is not provenance")
+			err = text.Usagef("the type is not provenance")
 		}
 		if err != nil {
-			return nil, usagef("--attest %q: %w", arg, err).hint("write --attest type=provenance,mode=max")
+			return nil, text.Usagef("--attest %q: %w", arg, err).Hint("write --attest type=provenance,mode=max")
 		}
 	}
 	return o, nil

@@ -75,12 +75,12 @@ func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
 	}
 	if s := c.String("scratch"); s != "" {
 		if p.Scratch, err = quantity.ParseMemory(s); err != nil {
-			return in, usagef("--scratch: %w", err)
+			return in, text.Usagef("--scratch: %w", err)
 		}
 	}
 	var ok bool
 	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
-		return in, usagef("--pull %q is not always, missing or never", c.String("pull"))
+		return in, text.Usagef("--pull %q is not always, missing or never", c.String("pull"))
 	}
 	return in, nil
 }
@@ -90,7 +90,7 @@ func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)
 	for _, s := range c.StringSlice(flag) {
 		v, err := parse(s)
 		if err != nil {
-			return nil, usagef("--%s: %w", flag, err)
+			return nil, text.Usagef("--%s: %w", flag, err)
 		}
 		list = append(list, v)
 	}
@@ -108,14 +108,14 @@ func (a *jobArgs) fillPod(ctx context.Context, j *job.Job, to *destination) erro
 	if !to.Target.Pods() {
 		own := slices.DeleteFunc(podFlags(), func(f cli.Flag) bool { return f.Names()[0] == "gpu-type" })
 		if n := a.set.first(own); n != "" && !a.goesTo(job.Target.Pods) {
-			return usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).hint("leave it out, or use --to kubernetes")
+			return text.Usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", n, to.Target).Hint("leave it out, or use --to kubernetes")
 		}
 		return a.fillDebug(j, to)
 	}
 	if len(a.from.files) < 2 { // readSteps handles the artifacts of several scripts
 		for _, x := range a.argo.artifacts {
 			if x.Step != "" {
-				return usagef("--artifact %s/%s: the job has no steps; write %s:%s", x.Step, x.Name, x.Name, x.Path)
+				return text.Usagef("--artifact %s/%s: the job has no steps; write %s:%s", x.Step, x.Name, x.Name, x.Path)
 			}
 		}
 		j.Artifacts = a.argo.artifacts
@@ -185,15 +185,15 @@ func (a *jobArgs) fillRunInPod(ctx context.Context, j *job.Job, to *destination)
 		do, known := inPods[n]
 		translated := (n == "entrypoint" && a.inPod.pod.Command) || (n == "gpu" && (j.GPUs > 0 || a.set["from"]))
 		if a.set[n] && (do != "" || !known) && !translated {
-			return usagef("--%s cannot be used for pods of %s", n, to.Target).hint("%s", cmp.Or(do, "leave it out"))
+			return text.Usagef("--%s cannot be used for pods of %s", n, to.Target).Hint("%s", cmp.Or(do, "leave it out"))
 		}
 	}
 	in := &a.inPod
 	if slices.ContainsFunc(in.env.argv, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
-		return usagef("--set-env with {task} in the file name: pods cannot read files on this machine").hint("use --params FILE.csv, which gives each task one row")
+		return text.Usagef("--set-env with {task} in the file name: pods cannot read files on this machine").Hint("use --params FILE.csv, which gives each task one row")
 	}
 	if dir := in.pod.Dir; dir != "" && !filepath.IsAbs(dir) {
-		return usagef("--cd %q: not an absolute path, which pods need", dir).hint("leave it out to start in the image's WORKDIR")
+		return text.Usagef("--cd %q: not an absolute path, which pods need", dir).Hint("leave it out to start in the image's WORKDIR")
 	}
 	img, err := a.findPodImage(j)
 	if err != nil {
@@ -213,7 +213,7 @@ func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 		return nil, nil
 	}
 	if isPath(j.Image) || namesSquashFS(j.Image) {
-		return nil, usagef("image %s is a file on this machine, which pods cannot read", j.Image).hint("load it with \"hpcc load\", and push it with \"hpcc deploy -r REGISTRY\"")
+		return nil, text.Usagef("image %s is a file on this machine, which pods cannot read", j.Image).Hint("load it with \"hpcc load\", and push it with \"hpcc deploy -r REGISTRY\"")
 	}
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -227,7 +227,7 @@ func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 	}
 	if img == nil || err != nil {
 		if !namesRegistry(j.Image) {
-			return nil, (&message{err: fmt.Errorf("image %s is not in the store, and its name has no registry", j.Image)}).hint("\"hpcc images\" lists the store; or add the registry to the name: registry.example.org/%s", j.Image)
+			return nil, text.Hint(fmt.Errorf("image %s is not in the store, and its name has no registry", j.Image), "\"hpcc images\" lists the store; or add the registry to the name: registry.example.org/%s", j.Image)
 		}
 		return nil, nil
 	}
@@ -251,7 +251,7 @@ func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 	case namesRegistry(j.Image) && lost.Last == "": // pulled from that registry; the tag covers all architectures
 	case j.Pod.Pull == "Never":
 	case a.verb == "submit":
-		return nil, (&message{err: fmt.Errorf("image %s: the nodes of the cluster cannot pull it: %w", j.Image, err)}).hint("push it with \"hpcc deploy -r REGISTRY %s\", or use --pull never if the nodes have it", j.Image)
+		return nil, text.Hint(fmt.Errorf("image %s: the nodes of the cluster cannot pull it: %w", j.Image, err), "push it with \"hpcc deploy -r REGISTRY %s\", or use --pull never if the nodes have it", j.Image)
 	default:
 		say("note: image %s: %v; push it with \"hpcc deploy -r REGISTRY %s\" to get its digest into the job", j.Image, err, j.Image)
 	}
@@ -286,11 +286,11 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	}
 	switch {
 	case uidSet && uid <= 0:
-		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: hpcc runs an image whose user is root as user %d", job.OrdinaryUser)
+		return text.Usagef("--uid %d: pods do not run as root", uid).Hint("leave it out: hpcc runs an image whose user is root as user %d", job.OrdinaryUser)
 	case to.Target == job.OpenShift && uidSet:
-		return usagef("--uid: OpenShift assigns user IDs to each project and refuses others").hint("leave it out; \"hpcc check --openshift %s\" checks that the image runs with any user ID", j.Image)
+		return text.Usagef("--uid: OpenShift assigns user IDs to each project and refuses others").Hint("leave it out; \"hpcc check --openshift %s\" checks that the image runs with any user ID", j.Image)
 	case j.Pod.AnyUID && uidSet:
-		return usagef("--uid and --any-uid contradict each other")
+		return text.Usagef("--uid and --any-uid contradict each other")
 	case uid >= 0 && !j.Pod.AnyUID:
 		j.Pod.UID = cmp.Or(uid, job.OrdinaryUser)
 	}
@@ -311,7 +311,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 		}
 	}
 	if a.set["unset-env"] && cfg == nil {
-		return usagef("--unset-env: the variables of the image are not known, and pods cannot unset them").hint("leave it out: IMAGE -- env -u NAME CMD")
+		return text.Usagef("--unset-env: the variables of the image are not known, and pods cannot unset them").Hint("leave it out: IMAGE -- env -u NAME CMD")
 	}
 	// The node's runtime sets HOME and HOSTNAME, and Kubernetes the addresses of services.
 	fixed := slices.Concat(has, own, []string{"HOSTNAME=", "KUBERNETES_SERVICE_HOST="})
@@ -322,7 +322,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 	for _, e := range fixed {
 		k, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(left, func(a string) bool { return strings.HasPrefix(a, k+"=") }) {
-			return usagef("--unset-env: the image or Kubernetes sets %s, and pods cannot unset it", k).hint("make it empty with --set-env %s=, or write IMAGE -- env -u %s CMD", k, k)
+			return text.Usagef("--unset-env: the image or Kubernetes sets %s, and pods cannot unset it", k).Hint("make it empty with --set-env %s=, or write IMAGE -- env -u %s CMD", k, k)
 		}
 	}
 	j.Run = nil
@@ -338,11 +338,11 @@ func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 	has := j.Pod.Entrypoint
 	switch {
 	case j.Image == "" || a.inPod.built:
-		return usagef("--measure: the image is not known").hint("write IMAGE after the flags")
+		return text.Usagef("--measure: the image is not known").Hint("write IMAGE after the flags")
 	case cfg == nil:
 		say("note: image %s is not in the store: build it with \"hpcc build --entry\"; if it has another ENTRYPOINT, write that before the program", j.Image)
 	case !startsEntry(has):
-		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("add it with hpcc build --entry -t %s …", j.Image)
+		return text.Hint(fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image), "add it with hpcc build --entry -t %s …", j.Image)
 	}
 	if j.Pod.Command {
 		has = nil
@@ -436,12 +436,12 @@ func (a *jobArgs) setServer(to *destination) error {
 	if to.Target != job.Argo {
 		own := slices.DeleteFunc(argoFlags(), func(f cli.Flag) bool { return f.Names()[0] == "debug" })
 		if n := a.set.first(own); n != "" && !a.goesTo(func(t job.Target) bool { return t == job.Argo }) {
-			return usagef("--%s applies only to argo, but the job goes to %s", n, to.Target).hint("use --to argo")
+			return text.Usagef("--%s applies only to argo, but the job goes to %s", n, to.Target).Hint("use --to argo")
 		}
 		return nil
 	}
 	if a.set["parameter"] && !a.set["workflow"] {
-		return usagef("--parameter needs --workflow").hint("give the parameters of a program as its arguments")
+		return text.Usagef("--parameter needs --workflow").Hint("give the parameters of a program as its arguments")
 	}
 	files := []string{a.argo.tokenFile, a.argo.caFile} // "hpcc status" reads them again, from any directory
 	for i, f := range files {
@@ -465,11 +465,11 @@ func (a *jobArgs) setServer(to *destination) error {
 	server := to.Env[argo.ServerVariable] != ""
 	for _, name := range []string{"token-file", "ca-file", "insecure-skip-verify"} {
 		if a.set[name] && !server {
-			return usagef("--%s needs --server", name).hint("name the Argo server: --server URL")
+			return text.Usagef("--%s needs --server", name).Hint("name the Argo server: --server URL")
 		}
 	}
 	if a.set["context"] && server {
-		return usagef("--context is for kubectl, but the job goes to the Argo server %s", to.Env[argo.ServerVariable]).hint("use only one of them")
+		return text.Usagef("--context is for kubectl, but the job goes to the Argo server %s", to.Env[argo.ServerVariable]).Hint("use only one of them")
 	}
 	if to.Env[argo.ServerVariable] != "" && to.Env[kube.NamespaceVariable] == "" {
 		to.setEnv(kube.NamespaceVariable, cmp.Or(os.Getenv("ARGO_NAMESPACE"), "default"))
@@ -488,14 +488,14 @@ func pinCluster(ctx context.Context, to *destination) error {
 // checkWorkflow refuses flags that contradict --workflow, and selects Argo as the target.
 func (a *jobArgs) checkWorkflow(arguments int) error {
 	if arguments > 0 || a.set["from"] {
-		return usagef("--workflow cannot be combined with an image, a program or --from")
+		return text.Usagef("--workflow cannot be combined with an image, a program or --from")
 	}
 	if a.job.Measure {
-		return usagef("--measure cannot change the commands of a workflow").hint("write command: [%s, entry, --measure, --, …] in a template, with an image of \"hpcc build --entry\"", build.EntryFile)
+		return text.Usagef("--measure cannot change the commands of a workflow").Hint("write command: [%s, entry, --measure, --, …] in a template, with an image of \"hpcc build --entry\"", build.EntryFile)
 	}
 	others := slices.DeleteFunc(jobFlags(), func(f cli.Flag) bool { return slices.Contains(withWorkflow, f.Names()[0]) })
 	if name := a.set.first(others); name != "" {
-		return usagef("--%s cannot change a workflow", name).hint("set it in the workflow, or as a --parameter that the workflow has")
+		return text.Usagef("--%s cannot change a workflow", name).Hint("set it in the workflow, or as a --parameter that the workflow has")
 	}
 	if !a.set["to"] && !a.set["on"] {
 		a.at.to = job.Argo
@@ -514,7 +514,7 @@ func (a *jobArgs) resolveWorkflow(ctx context.Context) (*job.Job, *destination, 
 		return nil, nil, err
 	}
 	if to.remote != nil {
-		return nil, nil, usagef("--workflow: workflows are submitted from this machine, not through site %s", to.Site)
+		return nil, nil, text.Usagef("--workflow: workflows are submitted from this machine, not through site %s", to.Site)
 	}
 	a.inPod.setContext(to)
 	if err := a.setServer(to); err != nil {
@@ -541,13 +541,13 @@ func (a *jobArgs) openWorkflow(ctx context.Context, to *destination) (*argo.File
 	if object != "" && !strings.HasPrefix(strings.TrimSpace(object), "{") {
 		b, err := readBounded(object)
 		if err != nil {
-			return nil, usagef("--params: %w", err).hint(`write --params '{"batch_size": 2}', or name a file with such an object`)
+			return nil, text.Usagef("--params: %w", err).Hint(`write --params '{"batch_size": 2}', or name a file with such an object`)
 		}
 		object = string(b)
 	}
 	given, err := argo.ParseParameters(object, a.argo.parameters)
 	if err != nil {
-		return nil, usagef("%w", err)
+		return nil, text.Usagef("%w", err)
 	}
 	var w *argo.File
 	if name, ok := strings.CutPrefix(file, "template/"); ok {
@@ -567,7 +567,7 @@ func (a *jobArgs) openWorkflow(ctx context.Context, to *destination) (*argo.File
 	}
 	if n := w.Namespace(); n != "" {
 		if have := a.inPod.namespace; have != "" && have != n {
-			return nil, usagef("--namespace %s: %s sets namespace %s", have, file, n).hint("remove one of them")
+			return nil, text.Usagef("--namespace %s: %s sets namespace %s", have, file, n).Hint("remove one of them")
 		}
 		to.setEnv(kube.NamespaceVariable, n)
 	}
@@ -593,10 +593,10 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 		return nil
 	}
 	if !to.Target.Pods() {
-		return usagef("--debug applies only to kubernetes, openshift and argo, but the job goes to %s", to.Target).hint("enter a running task with \"hpcc attach\"")
+		return text.Usagef("--debug applies only to kubernetes, openshift and argo, but the job goes to %s", to.Target).Hint("enter a running task with \"hpcc attach\"")
 	}
 	if err := j.Debug(); err != nil {
-		return usagef("--debug: %w", err)
+		return text.Usagef("--debug: %w", err)
 	}
 	noteDebug("the program waits")
 	return nil
@@ -606,7 +606,7 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 func (a *jobArgs) readSteps(ctx context.Context, flags *job.Job, to *destination) (*job.Job, error) {
 	files := a.from.files
 	if to.Target != job.Argo {
-		return nil, usagef("--from names %d scripts, but only argo runs several as one job", len(files)).hint("use --to argo, or submit them one by one with --after")
+		return nil, text.Usagef("--from names %d scripts, but only argo runs several as one job", len(files)).Hint("use --to argo, or submit them one by one with --after")
 	}
 	var list []*translate.Translation
 	var names []string
@@ -616,7 +616,7 @@ func (a *jobArgs) readSteps(ctx context.Context, flags *job.Job, to *destination
 			return nil, err
 		}
 		if tr.Dialect.Pods() {
-			return nil, usagef("--from %s: a manifest cannot be a step of a workflow", file).hint("translate it alone, or write a job script for the step")
+			return nil, text.Usagef("--from %s: a manifest cannot be a step of a workflow", file).Hint("translate it alone, or write a job script for the step")
 		}
 		names = append(names, tr.Job.Name)
 		list = append(list, tr)
@@ -625,7 +625,7 @@ func (a *jobArgs) readSteps(ctx context.Context, flags *job.Job, to *destination
 	for _, after := range flags.After {
 		step, other, _ := strings.Cut(after, ":")
 		if other == "" || strings.Contains(other, ":") || !slices.Contains(names, step) {
-			return nil, usagef("--after %s: several scripts need STEP:OTHER", after).hint("write --after STEP:OTHER with steps of: %s", strings.Join(names, ", "))
+			return nil, text.Usagef("--after %s: several scripts need STEP:OTHER", after).Hint("write --after STEP:OTHER with steps of: %s", strings.Join(names, ", "))
 		}
 		before[step] = append(before[step], other)
 	}

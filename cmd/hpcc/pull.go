@@ -9,6 +9,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -51,10 +52,10 @@ func (a *pullArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bar := progress("pulling " + a.ref)
-	a.from.Progress = bar.bytes
+	bar := terminal.NewBar("pulling " + a.ref)
+	a.from.Progress = bar.Bytes
 	img, err := s.Pull(ctx, a.ref, a.from)
-	bar.end()
+	bar.End()
 	if err != nil {
 		return err
 	}
@@ -71,9 +72,9 @@ func (a *pullArgs) run(ctx context.Context) error {
 // unpackTree unpacks the image to the shared tree, so that the first run finds it, and reports
 // the files that it left out.
 func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack.Parts) error {
-	bar := progress("unpacking")
-	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes, Parts: parts})
-	bar.end()
+	bar := terminal.NewBar("unpacking")
+	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.Bytes, Parts: parts})
+	bar.End()
 	if err == nil {
 		reportLeftOut(rep)
 	}

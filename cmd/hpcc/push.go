@@ -7,6 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
+	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func pushCommand() *cli.Command {
@@ -50,10 +52,10 @@ func (a *pushArgs) run(ctx context.Context) error {
 
 // push sends an image and reports how much of it was transferred.
 func push(ctx context.Context, s *store.Store, name, ref string, to store.Remote) (*store.Pushed, error) {
-	bar := progress("pushing " + name)
-	to.Progress = bar.bytes
+	bar := terminal.NewBar("pushing " + name)
+	to.Progress = bar.Bytes
 	p, err := s.Push(ctx, name, ref, to)
-	bar.end()
+	bar.End()
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +63,9 @@ func push(ctx context.Context, s *store.Store, name, ref string, to store.Remote
 		say("warning: the store cannot record where %s was pushed; use the full reference in \"hpcc submit --to kubernetes\": %v", name, p.NotNoted)
 	}
 	if had := p.Size - p.Sent; had > 0 {
-		say("sent %s of %s; the registry already had the rest", size(p.Sent), size(p.Size))
+		say("sent %s of %s; the registry already had the rest", text.Size(p.Sent), text.Size(p.Size))
 	} else {
-		say("sent %s", size(p.Sent))
+		say("sent %s", text.Size(p.Sent))
 	}
 	return p, nil
 }

@@ -10,6 +10,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/node"
+	"hpcc/text"
 )
 
 // rayCommand returns the command that the task of a --ray job runs. The task runs it once for
@@ -49,11 +50,11 @@ func parseRay(c *cli.Context) (*rayArgs, error) {
 		return a, nil
 	}
 	if os.Getenv("HPCC_JOB_DIR") == "" {
-		return nil, usagef("ray is for job scripts only").hint("hpcc submit --ray --nodes 2 IMAGE -- python main.py")
+		return nil, text.Usagef("ray is for job scripts only").Hint("hpcc submit --ray --nodes 2 IMAGE -- python main.py")
 	}
 	argv, n := trimDashes(c.Args().Slice()), c.Int("image-words")
 	if n < 2 || n >= len(argv) {
-		return nil, usagef("--image-words %d does not fit %d arguments", n, len(argv))
+		return nil, text.Usagef("--image-words %d does not fit %d arguments", n, len(argv))
 	}
 	a.plan = node.RayPlan{Nodes: c.Int("nodes"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"), Memory: c.Int64("mem"), Image: argv[:n], Program: argv[n:]}
 	return a, nil

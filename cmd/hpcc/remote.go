@@ -26,6 +26,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // hpcc reaches hpcc on another machine over ssh. "hpcc here" describes that machine, and
@@ -90,7 +91,7 @@ func describeSite(ctx context.Context, site *dispatch.Site, image string) (*site
 	}
 	g := &siteInfo{}
 	if err := json.Unmarshal(out, g); err != nil || g.Protocol != protocol || !filepath.IsAbs(g.Home) {
-		return nil, (&message{err: fmt.Errorf("site %s: its hpcc does not understand this version (%s)", site.Name, version)}).hint("hpcc sites --install %s", site.Name)
+		return nil, text.Hint(fmt.Errorf("site %s: its hpcc does not understand this version (%s)", site.Name, version), "hpcc sites --install %s", site.Name)
 	}
 	if g.Version != version {
 		say("site %s has hpcc %s, this is %s; \"hpcc sites --install %s\" installs this version", site.Name, g.Version, version, site.Name)
@@ -103,9 +104,9 @@ func siteHint(err error, site *dispatch.Site) error {
 	var none *dispatch.NoProgramError
 	switch {
 	case errors.As(err, &none):
-		return (&message{err: err}).hint("hpcc sites --install %s installs it", site.Name)
+		return text.Hint(err, "hpcc sites --install %s installs it", site.Name)
 	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unknown flag"):
-		return (&message{err: err}).hint("the site has an older hpcc; update it with hpcc sites --install %s", site.Name)
+		return text.Hint(err, "the site has an older hpcc; update it with hpcc sites --install %s", site.Name)
 	}
 	return err
 }
@@ -128,7 +129,7 @@ func pathBelow(dir, p string) string {
 func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 	j.Store, j.Program, j.Dir = to.remote.Store, to.remote.Program, to.dir(a.chdir)
 	if j.Image = a.image; namesSquashFS(j.Image) {
-		return usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
+		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
 	}
 	if isPath(j.Image) {
 		j.Image = pathBelow(j.Dir, j.Image)
@@ -152,14 +153,14 @@ func encodeJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 	}
 	for _, name := range names {
 		if strings.ContainsAny(name, "{}") {
-			return nil, usagef("%s: files that are named after the task are not sent to site %s", name, to.site.Name).hint("copy them to the site and let the program read them")
+			return nil, text.Usagef("%s: files that are named after the task are not sent to site %s", name, to.site.Name).Hint("copy them to the site and let the program read them")
 		}
 		b, err := readBounded(name)
 		if err != nil {
 			return nil, fmt.Errorf("reading a file for site %s: %w", to.site.Name, err)
 		}
 		if len(b) == maxInput {
-			return nil, fmt.Errorf("%s: larger than %s, the limit for files that are sent with a job", name, size(maxInput))
+			return nil, fmt.Errorf("%s: larger than %s, the limit for files that are sent with a job", name, text.Size(maxInput))
 		}
 		h.Files = append(h.Files, jobFile{name, b})
 	}
@@ -229,7 +230,7 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destination) error {
 	for _, name := range []string{"backfill", "time-min"} {
 		if a.set[name] {
-			return usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
+			return text.Usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).Hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
 		}
 	}
 	s, err := store.Open(a.store)
@@ -357,15 +358,15 @@ func missingImage(s *store.Store, j *job.Job, to *destination) (string, error) {
 		return "", nil
 	case local == "":
 		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
-		return "", (&message{err: fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
+		return "", text.Hint(fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err), "build or pull it with --platform linux/%s", to.remote.Arch)
 	}
 	return image, nil
 }
 
 // sendImage sends an image to the site, which names it as the job does.
 func sendImage(ctx context.Context, s *store.Store, image string, j *job.Job, to *destination) error {
-	b := progress("sending " + j.Image + " to " + to.site.Name)
-	defer b.end()
+	b := terminal.NewBar("sending " + j.Image + " to " + to.site.Name)
+	defer b.End()
 	cmd := to.site.Command(ctx, onTerminal(), "load", "-", j.Image)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdinPipe()
@@ -375,7 +376,7 @@ func sendImage(ctx context.Context, s *store.Store, image string, j *job.Job, to
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("sending %s to site %s: %w", j.Image, to.site.Name, err)
 	}
-	sent := s.SaveTo(ctx, image, &countedWriter{w: pipe, report: func(n int64) { b.bytes(n, 0) }})
+	sent := s.SaveTo(ctx, image, &countedWriter{w: pipe, report: func(n int64) { b.Bytes(n, 0) }})
 	pipe.Close()
 	err = cmd.Wait()
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // a broken pipe means that the command at the site failed
@@ -408,7 +409,7 @@ func (c *countedWriter) Write(p []byte) (int, error) {
 func readSites() (*dispatch.Sites, error) {
 	s, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
-		return nil, (&message{err: err, status: exitUsage}).hint("\"hpcc sites --help\" shows an example")
+		return nil, (&text.Error{Err: err, Status: text.StatusUsage}).Hint("\"hpcc sites --help\" shows an example")
 	}
 	return s, nil
 }
@@ -430,7 +431,7 @@ func newSiteChoice(on, to string) (siteChoice, error) {
 		if near := text.Nearest(strings.ToLower(string(w.to)), known); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		return w, usagef("--to: unknown target %q", w.to).hint("%s", hint)
+		return w, text.Usagef("--to: unknown target %q", w.to).Hint("%s", hint)
 	}
 	return w, nil
 }
@@ -452,10 +453,10 @@ func (w siteChoice) site() (*dispatch.Site, error) {
 	}
 	t, err := sites.Find(w.on)
 	if err != nil {
-		return nil, usagef("--on: %w", err)
+		return nil, text.Usagef("--on: %w", err)
 	}
 	if w.to != "" && t.Scheduler != "" && w.to != t.Scheduler {
-		return nil, usagef("--to %s: site %s has %s", w.to, w.on, t.Scheduler).hint("leave --to out")
+		return nil, text.Usagef("--to %s: site %s has %s", w.to, w.on, t.Scheduler).Hint("leave --to out")
 	}
 	return t, nil
 }
@@ -496,7 +497,7 @@ func (w jobScope) remote() (sites []*dispatch.Site, includeLocal bool, err error
 	}
 	t, err := s.Find(w.on)
 	if err != nil {
-		return nil, false, usagef("--on: %w", err)
+		return nil, false, text.Usagef("--on: %w", err)
 	}
 	if t.SSH == "" {
 		return nil, true, nil
@@ -642,11 +643,11 @@ func findTask(ctx context.Context, verb, dir, name string) (*dispatch.Submission
 		id = name[:i]
 	}
 	if site, _, oerr := dispatch.Owner(ctx, dir, sites, id); oerr == nil && site != nil {
-		m := &message{err: fmt.Errorf("job %s belongs to site %s, whose nodes are reachable only from that site", id, site.Name)}
+		m := &text.Error{Err: fmt.Errorf("job %s belongs to site %s, whose nodes are reachable only from that site", id, site.Name)}
 		if verb == sshVerb { // its streams are not for a terminal
-			return nil, 0, m.hint("ProxyCommand ssh %s hpcc %s %%n", site.SSH, verb)
+			return nil, 0, m.Hint("ProxyCommand ssh %s hpcc %s %%n", site.SSH, verb)
 		}
-		return nil, 0, m.hint("ssh -t %s hpcc %s …", site.SSH, verb)
+		return nil, 0, m.Hint("ssh -t %s hpcc %s …", site.SSH, verb)
 	}
 	return nil, 0, err
 }

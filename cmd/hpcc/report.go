@@ -25,6 +25,8 @@ import (
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
+	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func reportCommand() *cli.Command {
@@ -127,17 +129,17 @@ func parseReportForm(c *cli.Context) (form string, err error) {
 			continue
 		}
 		if form != "text" {
-			return "", usagef("--%s and --%s cannot be used together", form, f).hint("run hpcc report twice; --html can be added to either")
+			return "", text.Usagef("--%s and --%s cannot be used together", form, f).Hint("run hpcc report twice; --html can be added to either")
 		}
 		form = f
 	}
 	switch html := c.String("html"); {
 	case html == "-" && form != "text":
-		return "", usagef("--html - and --%s cannot be used together", form).hint("name a file: --html report.html")
+		return "", text.Usagef("--html - and --%s cannot be used together", form).Hint("name a file: --html report.html")
 	case html == "-":
 		form = "html"
 	case html == "" && c.IsSet("html"):
-		return "", usagef("--html needs the name of a file")
+		return "", text.Usagef("--html needs the name of a file")
 	}
 	return form, nil
 }
@@ -187,9 +189,9 @@ func notePage(file string) {
 func reportHint(err error) error {
 	switch d := new(report.DigestError); {
 	case errors.As(err, &d):
-		return (&message{err: err}).hint("--different compares them anyway; builds of one Dockerfile for two architectures have one digest only if --platform named both")
+		return text.Hint(err, "--different compares them anyway; builds of one Dockerfile for two architectures have one digest only if --platform named both")
 	case errors.Is(err, report.ErrNothing):
-		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" write records; those of jobs are in jobs/ of the store")
+		return text.Hint(err, "\"hpcc run --measure\" and \"hpcc submit --measure\" write records; those of jobs are in jobs/ of the store")
 	}
 	return err
 }
@@ -215,7 +217,7 @@ func readPrices(flag, file string) (*report.Prices, error) {
 		return nil, nil
 	}
 	bad := func(err error) error {
-		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("\"hpcc report --help\" shows an example")
+		return (&text.Error{Err: fmt.Errorf("--%s: %w", flag, err), Status: text.StatusUsage}).Hint("\"hpcc report --help\" shows an example")
 	}
 	p := &report.Prices{}
 	at, err := dispatch.ReadTables(file, p)
@@ -331,7 +333,7 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 		list = append(list, s)
 	}
 	if len(list) == 0 && a.wanted {
-		return nil, (&message{err: errors.New("none of these jobs left results")}).hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or in the directory of --results")
+		return nil, text.Hint(errors.New("none of these jobs left results"), "a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or in the directory of --results")
 	}
 	return list, nil
 }
@@ -342,11 +344,11 @@ func (a *sweepArgs) resultHint(err error) error {
 	if !errors.As(err, &missing) || len(missing.Available) > 0 {
 		return err
 	}
-	m := &message{err: err}
+	m := &text.Error{Err: err}
 	if a.results != "" {
-		return m.hint("%s", noResultsAt(a.results))
+		return m.Hint("%s", noResultsAt(a.results))
 	}
-	return m.hint("write metrics.json, metrics.jsonl or TensorBoard event files to $HPCC_TASK_DIR, or name their directory with --results")
+	return m.Hint("write metrics.json, metrics.jsonl or TensorBoard event files to $HPCC_TASK_DIR, or name their directory with --results")
 }
 
 // noResultsAt is the hint for a --results without results.
@@ -357,7 +359,7 @@ func noResultsAt(pattern string) string {
 // checkPattern refuses an invalid pattern of --results.
 func checkPattern(pattern string, params []string) error {
 	if slices.Contains(strings.Split(pattern, "/"), "..") {
-		return usagef("--results %q: .. leads out of the job's directory", pattern).hint("use an absolute path without .., such as /path/to/{task}")
+		return text.Usagef("--results %q: .. leads out of the job's directory", pattern).Hint("use an absolute path without .., such as /path/to/{task}")
 	}
 	var names, pairs []string
 	for _, n := range append([]string{"task", "name", "job"}, params...) {
@@ -365,7 +367,7 @@ func checkPattern(pattern string, params []string) error {
 	}
 	_, rest, _ := strings.Cut(strings.NewReplacer(pairs...).Replace(pattern), "{")
 	if name, _, ok := strings.Cut(rest, "}"); ok {
-		return usagef("--results %q: {%s} is not a parameter", pattern, name).hint("use one of %s", strings.Join(names, ", "))
+		return text.Usagef("--results %q: {%s} is not a parameter", pattern, name).Hint("use one of %s", strings.Join(names, ", "))
 	}
 	return nil
 }
@@ -469,7 +471,7 @@ type resultsDir struct {
 func findResults(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (p resultsDir, err error) {
 	if pattern != "" {
 		if p, err = openResults(sub.Job.Dir, pattern); err != nil {
-			err = (&message{err: err}).hint("use a path below the job's directory, %s, or an absolute path", sub.Job.Dir)
+			err = text.Hint(err, "use a path below the job's directory, %s, or an absolute path", sub.Job.Dir)
 		}
 		return p, err
 	}
@@ -572,7 +574,7 @@ func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	g.Wait()
 	for i, err := range failed {
 		if err != nil && len(warnings) < 10 {
-			warnings = append(warnings, "task "+strconv.Itoa(tasks[i].Index)+": "+oneLine(err.Error()))
+			warnings = append(warnings, "task "+strconv.Itoa(tasks[i].Index)+": "+terminal.ShortCell(err.Error()))
 		}
 	}
 	return warnings, nil

@@ -12,6 +12,7 @@ import (
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/testdata/testenv"
+	"hpcc/text"
 )
 
 // TestRequestAdvice: large and small jobs get advice, unless their records have one process of several.
@@ -112,7 +113,7 @@ func TestRecordsBelow(t *testing.T) {
 	if _, files, err := recordsBelow(latest, 4); err != nil || len(files[latest]) != 2 {
 		t.Errorf("%v, %v; want two measured runs and no error for four records", files, err)
 	}
-	if _, _, err := recordsBelow(dir, 3); err == nil || err.(*message).advice == "" {
+	if _, _, err := recordsBelow(dir, 3); err == nil || err.(*text.Error).Advice == "" {
 		t.Errorf("%v; want an error with a hint", err)
 	}
 	if src, err := runsBelow(latest, false); err != nil || src.Name != "latest" || len(src.Runs) != 2 || len(src.Warnings) == 0 {

@@ -125,8 +125,8 @@ func (a *rerunArgs) checkImageVersion(ctx context.Context, s *dispatch.Submissio
 	} else if _, err = os.Stat(j.Image); err == nil {
 		err = j.Changed(j.Image)
 	}
-	if err != nil && a.image == "" && !errors.As(err, new(*message)) {
-		return (&message{err: err}).hint("hpcc rerun --image %s %s runs the tasks in that image as it is now", j.Image, s.ID)
+	if err != nil && a.image == "" && !errors.As(err, new(*text.Error)) {
+		return text.Hint(err, "hpcc rerun --image %s %s runs the tasks in that image as it is now", j.Image, s.ID)
 	}
 	return err
 }

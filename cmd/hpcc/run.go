@@ -19,6 +19,7 @@ import (
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
+	"hpcc/text"
 	"hpcc/unpack"
 )
 
@@ -87,7 +88,7 @@ func capabilities(list string, isApptainer bool) (*specs.LinuxCapabilities, erro
 	}
 	set, err := caps.Parse(list)
 	if err != nil {
-		return nil, usagef("%s: %w", options, err)
+		return nil, text.Usagef("%s: %w", options, err)
 	}
 	l := &specs.LinuxCapabilities{Bounding: set, Permitted: set, Effective: set}
 	if isApptainer {
@@ -107,20 +108,20 @@ func parseAction(c *cli.Context) *scripts.Action {
 // atStatus sets the exit status of an error of a command that runs a program, so that it differs
 // from the program's own. It keeps a status that is more specific than failure or wrong usage.
 func atStatus(status int, err error) error {
-	var m *message
+	var m *text.Error
 	var re *process.Error
 	var st exitStatus
 	if err == nil || errors.As(err, &re) || errors.As(err, &st) {
 		return err
 	}
-	if errors.As(err, &m) && m.status != 0 && m.status != exitUsage {
+	if errors.As(err, &m) && m.Status != 0 && m.Status != text.StatusUsage {
 		return err
 	}
 	if m != nil {
-		m.status = status
+		m.Status = status
 		return err
 	}
-	return &message{err: err, status: status}
+	return &text.Error{Err: err, Status: status}
 }
 
 // notOverHost are the flags that have no meaning if the root is the host's.
@@ -149,7 +150,7 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 	case c.Bool("explain"):
 		a.explains, err = parseExplanation(c, a)
 	case c.Bool("json"):
-		err = usagef("--json needs --explain")
+		err = text.Usagef("--json needs --explain")
 	}
 	return a, err
 }
@@ -158,7 +159,7 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runArgs, err error) {
 	defer setChRunStatus(c.Bool("ch-run"), &err)
 	if c.NArg() == 0 {
-		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists the images`)
+		return nil, text.Usagef("run needs an image").Hint(`hpcc run IMAGE -- CMD; "hpcc images" lists the images`)
 	}
 	args := trimDashes(c.Args().Tail())
 	a := &runArgs{
@@ -188,7 +189,7 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 	if a.options.Only, a.options.Argv0 = c.String("only"), c.String("argv0"); a.options.Only != "" {
 		for _, name := range notOverHost {
 			if w.isSet(name) || c.IsSet(name) {
-				return nil, usagef("--%s cannot be used with --only, with which the program sees the host's files", name).hint("leave one of them out")
+				return nil, text.Usagef("--%s cannot be used with --only, with which the program sees the host's files", name).Hint("leave one of them out")
 			}
 		}
 	}
@@ -231,7 +232,7 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 	}
 	img, err := read(root)
 	if err != nil && !isPath(a.root.image) {
-		return (&message{err: err}).hint("hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
+		return text.Hint(err, "hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
 	}
 	if err != nil {
 		return err
@@ -269,7 +270,7 @@ func (a *runArgs) checkWrite() error {
 			return nil
 		}
 	}
-	return usagef("%s is not an image directory", a.root.image).hint("-w is --write; --workdir DIR sets the working directory")
+	return text.Usagef("%s is not an image directory", a.root.image).Hint("-w is --write; --workdir DIR sets the working directory")
 }
 
 // spec returns the specification of the container, the program, its environment and devices, and

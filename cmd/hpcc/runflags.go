@@ -23,6 +23,7 @@ import (
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
 	"hpcc/runtime/runconf"
+	"hpcc/text"
 )
 
 // runFlags are the flags that "hpcc run" and jobs share. Names and letters that ch-run also
@@ -102,9 +103,9 @@ func parseRunCheck(c *cli.Context) error {
 	if err == nil {
 		err = w.devices().Check()
 	}
-	var m *message
+	var m *text.Error
 	if err != nil && !errors.As(err, &m) {
-		err = usagef("%w", err)
+		err = text.Usagef("%w", err)
 	}
 	return err
 }
@@ -113,12 +114,12 @@ func parseRunCheck(c *cli.Context) error {
 func parseRunLine(c *cli.Context) (*runSources, error) {
 	for _, pair := range contradictions {
 		if parseOn(c, pair[0]) && parseOn(c, pair[1]) {
-			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("use only one of them")
+			return nil, text.Usagef("--%s and --%s contradict each other", pair[0], pair[1]).Hint("use only one of them")
 		}
 	}
 	for _, name := range notJoined {
 		if parseOn(c, "join-pid") && parseOn(c, name) && !c.Bool("ch-run") { // ch-run ignores them
-			return nil, usagef("--%s cannot be used with --join-pid: the program sees the mounts, IDs and namespaces of process %d", name, c.Int("join-pid")).hint("leave one of them out")
+			return nil, text.Usagef("--%s cannot be used with --join-pid: the program sees the mounts, IDs and namespaces of process %d", name, c.Int("join-pid")).Hint("leave one of them out")
 		}
 	}
 	return &runSources{line: c}, nil
@@ -182,11 +183,11 @@ func blame(lines []runconf.Line, err error) error {
 	if l == nil {
 		return err
 	}
-	m := &message{err: err, status: process.ExitFailed}
+	m := &text.Error{Err: err, Status: process.ExitFailed}
 	if re := new(process.Error); errors.As(err, &re) {
-		m.status = re.Status
+		m.Status = re.Status
 	}
-	return m.hint("%s", l.Hint())
+	return m.Hint("%s", l.Hint())
 }
 
 // maxID is the largest ID that user_namespaces(7) maps.
@@ -210,7 +211,7 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	}{{"uid", &o.UID}, {"gid", &o.GID}} {
 		n := w.source(id.name).Int(id.name)
 		if n < 0 || n > maxID {
-			return o, usagef("--%s %d: not an ID from 0 to %d", id.name, n, maxID)
+			return o, text.Usagef("--%s %d: not an ID from 0 to %d", id.name, n, maxID)
 		}
 		if w.isSet(id.name) || o.FakeRoot {
 			*id.to = &n
@@ -221,19 +222,19 @@ func (w *runSources) options(args []string) (runtime.Options, error) {
 	case "none":
 		o.NoNetwork = true
 	default:
-		return o, usagef("--network %q is not host or none", n).hint("leave it out: only an administrator can create networks")
+		return o, text.Usagef("--network %q is not host or none", n).Hint("leave it out: only an administrator can create networks")
 	}
 	if h := o.Hostname; w.isSet("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
-		return o, usagef("--hostname %q is not a valid host name", h).hint("use at most 64 letters, digits, dots and hyphens")
+		return o, text.Usagef("--hostname %q is not a valid host name", h).Hint("use at most 64 letters, digits, dots and hyphens")
 	}
 	// These three only count on the command line, because the run.conf files are read too late.
 	c := w.line
 	o.JoinPID, o.JoinCount, o.JoinTag = c.Int("join-pid"), c.Int("join-ct"), c.String("join-tag")
 	switch {
 	case c.IsSet("join-pid") && o.JoinPID < 1:
-		return o, usagef("--join-pid %d is not a process ID", o.JoinPID)
+		return o, text.Usagef("--join-pid %d is not a process ID", o.JoinPID)
 	case c.IsSet("join-ct") && o.JoinCount < 1:
-		return o, usagef("--join-ct %d: not a positive number", o.JoinCount)
+		return o, text.Usagef("--join-ct %d: not a positive number", o.JoinCount)
 	}
 	return o, nil
 }
@@ -311,11 +312,11 @@ type defaults struct {
 func readDefaults(read func() ([]runconf.Line, error)) (*defaults, error) {
 	lines, err := read()
 	if err != nil {
-		m := &message{err: err}
+		m := &text.Error{Err: err}
 		if closed := new(fs.PathError); !errors.As(err, &closed) {
-			m.status = exitUsage
+			m.Status = text.StatusUsage
 		}
-		return nil, m.hint("use --no-config to ignore the run.conf files")
+		return nil, m.Hint("use --no-config to ignore the run.conf files")
 	}
 	if len(lines) == 0 {
 		return nil, nil
@@ -324,7 +325,7 @@ func readDefaults(read func() ([]runconf.Line, error)) (*defaults, error) {
 	var all []string
 	for _, l := range lines {
 		if err := checkDefaults(l.Argv); err != nil {
-			return nil, usagef("%s:%d: %w", l.File, l.Number, err).hint(`write only flags of "hpcc run" in it, or ignore it with --no-config`)
+			return nil, text.Usagef("%s:%d: %w", l.File, l.Number, err).Hint(`write only flags of "hpcc run" in it, or ignore it with --no-config`)
 		}
 		all = append(all, l.Argv...)
 	}

@@ -49,13 +49,13 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	case a.file != "-" && checkDirectory(strings.TrimSuffix(a.file, "/")) != nil:
 		err = checkDirectory(strings.TrimSuffix(a.file, "/"))
 	case a.misspelled() != "":
-		err = usagef("hpcc does not write %s files", filepath.Ext(a.file)).hint("did you mean %s? A file with another extension becomes a tar archive", strings.TrimSuffix(a.file, filepath.Ext(a.file))+a.misspelled())
+		err = text.Usagef("hpcc does not write %s files", filepath.Ext(a.file)).Hint("did you mean %s? A file with another extension becomes a tar archive", strings.TrimSuffix(a.file, filepath.Ext(a.file))+a.misspelled())
 	case a.isSquashFS() || a.isSIF():
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
-		err = usagef("--platform needs FILE.sqfs or FILE.sif; other files contain all platforms of an image").hint("leave it out")
+		err = text.Usagef("--platform needs FILE.sqfs or FILE.sif; other files contain all platforms of an image").Hint("leave it out")
 	case a.file == "-" && term.IsTerminal(int(os.Stdout.Fd())):
-		err = usagef("standard output is a terminal").hint("hpcc save %s FILE.tar, or pipe the output to ssh HOST hpcc load -", a.name)
+		err = text.Usagef("standard output is a terminal").Hint("hpcc save %s FILE.tar, or pipe the output to ssh HOST hpcc load -", a.name)
 	}
 	return a, err
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"hpcc/text/terminal"
 )
 
 // A screen is a small terminal. It supports only the sequences that the view writes. Lines that
@@ -93,7 +95,7 @@ func (s *screen) put(r rune) {
 	case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
 		s.wrong("control character %q reaches the terminal", r)
 	default:
-		if s.x+cells(r) > s.columns {
+		if s.x+terminal.Width(string(r)) > s.columns {
 			if s.noWrap {
 				return
 			}
@@ -101,14 +103,14 @@ func (s *screen) put(r rune) {
 			s.line()
 		}
 		s.lines[s.y] = prefix(s.lines[s.y], s.x) + string(r) // the view never overwrites the middle of a line
-		s.x += cells(r)
+		s.x += terminal.Width(string(r))
 	}
 }
 
 // prefix returns the first n cells of a line.
 func prefix(line string, n int) string {
 	for i, r := range line {
-		if n -= cells(r); n < 0 {
+		if n -= terminal.Width(string(r)); n < 0 {
 			return line[:i]
 		}
 	}
@@ -124,7 +126,7 @@ func (s *screen) resize(columns int) {
 		if i == s.y {
 			s.y = len(lines)
 		}
-		for width(l) > columns {
+		for terminal.Width(l) > columns {
 			first := prefix(l, columns)
 			lines = append(lines, first)
 			l = l[len(first):]

@@ -64,7 +64,7 @@ func parseScript(c *cli.Context) (*scriptArgs, error) {
 		return nil, err
 	}
 	if len(choices) > 1 {
-		return nil, usagef("a script is for one target, not for %d", len(choices)).hint("run hpcc script for each target")
+		return nil, text.Usagef("a script is for one target, not for %d", len(choices)).Hint("run hpcc script for each target")
 	}
 	j, err := parseJob(c, choices[0])
 	if err != nil {
@@ -78,12 +78,12 @@ func parseScript(c *cli.Context) (*scriptArgs, error) {
 func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
 	if a.with == "" {
 		if n := a.set.first(aroundFlags()); n != "" {
-			return usagef("--%s needs --with build", n)
+			return text.Usagef("--%s needs --with build", n)
 		}
 		return nil
 	}
 	if a.around, err = kube.ParseAround(a.with); err != nil {
-		return usagef("--with: %w", err)
+		return text.Usagef("--with: %w", err)
 	}
 	if a.around.Build == nil {
 		return nil
@@ -91,7 +91,7 @@ func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
 	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Base: c.String("base"), NoCache: c.Bool("no-cache"),
 		Args: c.StringSlice("build-arg"), Env: c.StringSlice("build-env"), Webhooks: c.StringSlice("webhook"), Arch: c.String("arch")}
 	if *a.around.Build = b; b.ContextDir != "" && b.Git == "" {
-		return usagef("--context-dir needs --git").hint("name the repository with --git URL")
+		return text.Usagef("--context-dir needs --git").Hint("name the repository with --git URL")
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (a *scriptArgs) run(ctx context.Context) error {
 		return err
 	}
 	if a.with != "" && to.Target != job.OpenShift {
-		return usagef("--with %s applies only to openshift, but the job goes to %s", a.with, to.Target).hint("use --to openshift")
+		return text.Usagef("--with %s applies only to openshift, but the job goes to %s", a.with, to.Target).Hint("use --to openshift")
 	}
 	if to.remote != nil {
 		text, err := askRemote(ctx, j, to, "script", "--job", "-")

@@ -17,6 +17,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // siteChecks returns the checks of the site around this host: file systems, schedulers,
@@ -97,14 +98,14 @@ func fileSystemText(p files.System) string {
 		t += ", read-only"
 	}
 	if p.Total > 0 {
-		t += fmt.Sprintf(", %s free of %s", size(int64(p.Free)), size(int64(p.Total)))
+		t += fmt.Sprintf(", %s free of %s", text.Size(int64(p.Free)), text.Size(int64(p.Total)))
 	}
 	if p.Inodes > 0 {
 		t += fmt.Sprintf(", %d files free", p.FreeInodes)
 	}
 	switch {
 	case p.QuotaLimit > 0:
-		t += fmt.Sprintf(", quota %s of %s", size(int64(p.QuotaUsed)), size(int64(p.QuotaLimit)))
+		t += fmt.Sprintf(", quota %s of %s", text.Size(int64(p.QuotaUsed)), text.Size(int64(p.QuotaLimit)))
 	case p.Shared:
 		t += ", quota not readable here (try: quota -s)"
 		if p.Type == "lustre" {

@@ -18,6 +18,8 @@ import (
 
 	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
+	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func sitesCommand() *cli.Command {
@@ -65,7 +67,7 @@ func (a *sitesArgs) run(ctx context.Context) error {
 	if a.install != "" {
 		t, err := sites.Find(a.install)
 		if err != nil {
-			return usagef("--install: %w", err)
+			return text.Usagef("--install: %w", err)
 		}
 		return install(ctx, t)
 	}
@@ -142,7 +144,7 @@ func (a *sitesArgs) list(ctx context.Context, sites *dispatch.Sites) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SITE\tSCHEDULER\tACCESS\tSTATE\tFILE")
 	for _, st := range states {
-		rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.access(), st.text(), st.File)
+		terminal.Rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.access(), st.text(), st.File)
 	}
 	return w.Flush()
 }
@@ -160,7 +162,7 @@ func (st siteState) text() string {
 	text := "answers"
 	switch {
 	case st.Problem != "":
-		text = oneLine(st.Problem)
+		text = terminal.ShortCell(st.Problem)
 	case st.Version != "" && st.Version != version:
 		text = "answers; has hpcc " + st.Version
 	}
@@ -195,7 +197,7 @@ const installTimeout = 10 * time.Minute
 // install copies this program to a site. The site renames the file when it is complete.
 func install(ctx context.Context, t *dispatch.Site) error {
 	if t.SSH == "" {
-		return usagef("--install: site %s is on this machine", t.Name)
+		return text.Usagef("--install: site %s is on this machine", t.Name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
@@ -205,8 +207,7 @@ func install(ctx context.Context, t *dispatch.Site) error {
 	}
 	arch := map[string]string{"Linux x86_64": "amd64", "Linux aarch64": "arm64", "Linux ppc64le": "ppc64le"}[machine]
 	if arch != goruntime.GOARCH {
-		return (&message{err: fmt.Errorf("site %s is %s, but this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)}).
-			hint("copy hpcc-linux-%s of a release (or of \"make release\") to the site", arch)
+		return text.Hint(fmt.Errorf("site %s is %s, but this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH), "copy hpcc-linux-%s of a release (or of \"make release\") to the site", arch)
 	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {

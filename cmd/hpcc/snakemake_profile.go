@@ -21,6 +21,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/snakemake"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func snakemakeProfileCommand() *cli.Command {
@@ -71,11 +72,11 @@ func parseSnakemakeProfile(c *cli.Context) (*snakemakeProfileArgs, error) {
 	}
 	for _, name := range []string{"queue", "account"} {
 		if v := c.String(name); v != "" && !job.WordText().MatchString(v) {
-			return nil, usagef("--%s %q: contains characters that directives cannot hold", name, v)
+			return nil, text.Usagef("--%s %q: contains characters that directives cannot hold", name, v)
 		}
 	}
 	if c.IsSet("jobs") && a.Jobs < 1 {
-		return nil, usagef("--jobs %d: not a positive number", a.Jobs)
+		return nil, text.Usagef("--jobs %d: not a positive number", a.Jobs)
 	}
 	if a.Dir, err = filepath.Abs(args[0]); err == nil && c.IsSet("store") {
 		a.Store, err = filepath.Abs(c.String("store"))
@@ -88,8 +89,8 @@ func (a *snakemakeProfileArgs) run(ctx context.Context) (err error) {
 		a.To = dispatch.Detect(ctx)
 	}
 	if a.To.Pods() {
-		return usagef("the jobs of Snakemake need the files of this machine, and pods of %s do not see them", a.To).
-			hint("name another target with --to, or use Snakemake's own executor for Kubernetes")
+		return text.Usagef("the jobs of Snakemake need the files of this machine, and pods of %s do not see them", a.To).
+			Hint("name another target with --to, or use Snakemake's own executor for Kubernetes")
 	}
 	if a.Jobs == 0 {
 		a.Jobs = 100
@@ -106,7 +107,7 @@ func (a *snakemakeProfileArgs) run(ctx context.Context) (err error) {
 	}
 	names, err := a.Write()
 	if err != nil {
-		return (&message{err: err}).hint("give another directory, or remove the file")
+		return text.Hint(err, "give another directory, or remove the file")
 	}
 	for _, n := range names {
 		fmt.Println(n)

@@ -15,6 +15,7 @@ import (
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // Limits for a directory of runs.
@@ -86,12 +87,12 @@ func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, 
 	found, err := f.scope.find(ctx, s.Jobs(), id)
 	if err != nil {
 		if errors.As(err, new(*dispatch.NoJobError)) {
-			err = (&message{err: fmt.Errorf("%q is not a file, a directory or a job", id)}).hint(`"hpcc status" lists the jobs`)
+			err = text.Hint(fmt.Errorf("%q is not a file, a directory or a job", id), `"hpcc status" lists the jobs`)
 		}
 		return src, err
 	}
 	if found.site != nil {
-		return src, (&message{err: fmt.Errorf("job %s belongs to site %s, which keeps its records", found.id, found.site.Name)}).hint("ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.site.SSH, found.id)
+		return src, text.Hint(fmt.Errorf("job %s belongs to site %s, which keeps its records", found.id, found.site.Name), "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.site.SSH, found.id)
 	}
 	// Ignore the error: it is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})
@@ -155,7 +156,7 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 			return nil
 		}
 		if n++; n > most {
-			return (&message{err: fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most)}).hint("name subdirectories, each as a system, or a single job")
+			return text.Hint(fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most), "name subdirectories, each as a system, or a single job")
 		}
 		return nil
 	})

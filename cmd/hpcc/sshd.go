@@ -23,6 +23,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/sshd"
 	"hpcc/job/tunnel"
+	"hpcc/text"
 )
 
 // sshdCommand returns the command that serves "hpcc attach --ssh" in the container of a task.
@@ -60,7 +61,7 @@ func (*sshdArgs) run(context.Context) error {
 		_, err = io.ReadFull(os.Stdin, key)
 	}
 	if err != nil {
-		return (&message{err: fmt.Errorf("receiving the host key: %w", err)}).hint("use hpcc attach --ssh, which starts this command")
+		return text.Hint(fmt.Errorf("receiving the host key: %w", err), "use hpcc attach --ssh, which starts this command")
 	}
 	return sshd.Serve(stdio{os.Stdin, os.Stdout}, key)
 }
@@ -212,7 +213,7 @@ func programFor(own []byte, machine string) ([]byte, error) {
 	release := filepath.Join(filepath.Dir(self), "hpcc-linux-"+filepath.Base(arch))
 	file, err := os.ReadFile(release)
 	if err != nil {
-		return nil, (&message{err: fmt.Errorf("found no hpcc for the pod's architecture %s: %w", arch, err)}).hint("copy the release for %s to that path", arch)
+		return nil, text.Hint(fmt.Errorf("found no hpcc for the pod's architecture %s: %w", arch, err), "copy the release for %s to that path", arch)
 	}
 	return file, nil
 }

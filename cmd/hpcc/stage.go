@@ -45,7 +45,7 @@ func parseStage(c *cli.Context) (bool, error) {
 	}
 	on, err := strconv.ParseBool(env)
 	if err != nil {
-		return false, usagef("HPCC_STAGE=%s is neither true nor false, nor an absolute path", env).hint("unset HPCC_STAGE, or set it to 1 or to a directory of this node")
+		return false, text.Usagef("HPCC_STAGE=%s is neither true nor false, nor an absolute path", env).Hint("unset HPCC_STAGE, or set it to 1 or to a directory of this node")
 	}
 	return on, nil
 }
@@ -82,14 +82,14 @@ func parseStageCommand(c *cli.Context) (verb, error) {
 	}{{"each", &a.each}, {"send", &a.send}} {
 		list, err := text.Words(c.String(flag.name), true)
 		if err != nil {
-			return nil, usagef("--%s: %w", flag.name, err)
+			return nil, text.Usagef("--%s: %w", flag.name, err)
 		}
 		for _, w := range list {
 			*flag.argv = append(*flag.argv, w.Text)
 		}
 	}
 	if a.image == "" || (a.node == "" && (len(a.each) == 0 || len(a.send) == 0)) || strings.ContainsRune(a.node, filepath.Separator) {
-		return nil, usagef("stage is for job scripts only").hint("hpcc submit --stage --nodes 4 IMAGE -- CMD")
+		return nil, text.Usagef("stage is for job scripts only").Hint("hpcc submit --stage --nodes 4 IMAGE -- CMD")
 	}
 	return a, nil
 }
@@ -143,7 +143,7 @@ func (a *stageArgs) broadcast(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if needed {
-		say("sent %s to all nodes: %s in %v", a.image, size(img.size), time.Since(begin).Round(time.Millisecond))
+		say("sent %s to all nodes: %s in %v", a.image, text.Size(img.size), time.Since(begin).Round(time.Millisecond))
 	}
 	return dir, nil
 }
@@ -284,7 +284,7 @@ func (r *rootArgs) directory(ctx context.Context) (string, error) {
 		return r.imageDir(ctx)
 	}
 	if r.write {
-		return "", usagef("--write would change a copy that other runs use").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", r.image)
+		return "", text.Usagef("--write would change a copy that other runs use").Hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", r.image)
 	}
 	s, err := openStage(true)
 	if err != nil {
@@ -312,7 +312,7 @@ func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
 	if isPath(image) {
 		image = "IMAGE"
 	}
-	return "", usagef("--write would change %q for everybody who uses it", name).hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
+	return "", text.Usagef("--write would change %q for everybody who uses it", name).Hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
 }
 
 // imageTree returns the directory of the image: a path, or the tree of a name, which it unpacks
@@ -654,7 +654,7 @@ func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, err
 		}
 		moved := s.Discard(filepath.Join("trees", filepath.Base(tree)))
 		if moved == "" {
-			return "", (&message{err: err}).hint("ask somebody who can write to the store to run hpcc gc --verify, which moves it away")
+			return "", text.Hint(err, "ask somebody who can write to the store to run hpcc gc --verify, which moves it away")
 		}
 		say("warning: %v; moved to %s and unpacked again", err, moved)
 	}

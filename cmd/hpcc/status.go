@@ -20,6 +20,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func statusCommand() *cli.Command {
@@ -62,7 +63,7 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 		return nil, err
 	}
 	if c.Bool("all") && len(ids) > 0 {
-		return nil, usagef("--all cannot be used with JOB").hint("hpcc status --all, or hpcc status %s", ids[0])
+		return nil, text.Usagef("--all cannot be used with JOB").Hint("hpcc status --all, or hpcc status %s", ids[0])
 	}
 	return &statusArgs{
 		all: c.Bool("all"), ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),
@@ -164,20 +165,22 @@ func (a *statusArgs) local(ctx context.Context, dir string, ids []string) ([]*di
 	if len(ids) > 0 {
 		return dispatch.Statuses(ctx, dir, ids)
 	}
-	show := progressOnTerminal("reading jobs that have changed since the last status")
-	defer show.end()
-	return dispatch.Overview(ctx, dir, func(done, total int) { show.items(int64(done), int64(total)) })
+	show := terminal.NewTerminalBar("reading jobs that have changed since the last status")
+	defer show.End()
+	return dispatch.Overview(ctx, dir, func(done, total int) { show.Items(int64(done), int64(total)) })
 }
 
 // statusJSON prints an object for each job. There can be a million tasks, so it reads the tasks of
 // some jobs at a time.
 func statusJSON(dir string, list []*dispatch.Status) error {
-	show := progressOnTerminal("reading the records of all tasks")
-	show.quiet = show.quiet || term.IsTerminal(int(os.Stdout.Fd())) // the objects show the progress
-	defer show.end()
+	show := terminal.NewTerminalBar("reading the records of all tasks")
+	if term.IsTerminal(int(os.Stdout.Fd())) { // the objects show the progress
+		show = &terminal.Bar{Quiet: true}
+	}
+	defer show.End()
 	done := 0
 	for some := range slices.Chunk(list, 64) {
-		show.items(int64(done), int64(len(list)))
+		show.Items(int64(done), int64(len(list)))
 		done += len(some)
 		var g sync.WaitGroup
 		for _, st := range some {
@@ -226,9 +229,9 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 		}
 		start, took := "-", "-"
 		if !st.Started.IsZero() {
-			start, took = shortTime(st.Started.Local(), now), elapsed(st.Elapsed(now))
+			start, took = shortTime(st.Started.Local(), now), text.Elapsed(st.Elapsed(now))
 		}
-		rowf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", st.ID, columns(site(st)+user(st)), st.Target, st.State(),
+		terminal.Rowf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", st.ID, terminal.Columns(site(st)+user(st)), st.Target, st.State(),
 			st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, start, took, why)
 	}
 	if err := w.Flush(); err != nil || !detail {
@@ -244,14 +247,14 @@ func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 		for _, t := range st.Tasks {
 			if _, failed := slices.BinarySearch(st.Failed, t.Index); failed && shown < maxFailed {
 				shown++
-				rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
+				terminal.Rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
 		}
 		if n := len(st.Failed) - shown; n > 0 {
-			rowf(out, "%d more failed; \"hpcc logs --failed %s\" shows the output of all\n", n, st.ID)
+			terminal.Rowf(out, "%d more failed; \"hpcc logs --failed %s\" shows the output of all\n", n, st.ID)
 		}
 		for _, line := range st.Lessons() {
-			rowf(out, "%s\n", line)
+			terminal.Rowf(out, "%s\n", line)
 		}
 	}
 	return nil
@@ -267,7 +270,7 @@ func imageLines(out io.Writer, st *dispatch.Status) {
 	if j.ImageFile != "" {
 		line += ": " + j.ImageFile
 	}
-	rowf(out, "%s\n", line)
+	terminal.Rowf(out, "%s\n", line)
 	if st.Target.Pods() || j.Packed() { // nodes may report a part of an index; successful tasks are not listed
 		return
 	}
@@ -278,7 +281,7 @@ func imageLines(out io.Writer, st *dispatch.Status) {
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(others)) {
-		rowf(out, "%s in %s\n", text.Count(others[v], "task ran", "tasks ran"), v)
+		terminal.Rowf(out, "%s in %s\n", text.Count(others[v], "task ran", "tasks ran"), v)
 	}
 }
 
@@ -346,7 +349,7 @@ func stepLines(out io.Writer, st *dispatch.Status) {
 		if t.Attempt > 0 {
 			again = fmt.Sprintf("  (attempt %d)", t.Attempt+1)
 		}
-		rowf(out, "step %d%s: %s%s%s\n", t.Index, stepOf(&t), progressOf(&t), took, again)
+		terminal.Rowf(out, "step %d%s: %s%s%s\n", t.Index, stepOf(&t), progressOf(&t), took, again)
 	}
 }
 
@@ -429,12 +432,12 @@ func pause(ctx context.Context, d time.Duration) error {
 func redraw(drawn int, list []*dispatch.Status, warnings []string, detail bool) (int, error) {
 	var b strings.Builder
 	for _, w := range warnings {
-		fmt.Fprintf(&b, "hpcc: warning: %s\n", oneLine(w))
+		fmt.Fprintf(&b, "hpcc: warning: %s\n", terminal.ShortCell(w))
 	}
 	if err := statusTable(&b, list, detail); err != nil {
 		return 0, err
 	}
-	return repaint(drawn, b.String())
+	return terminal.Repaint(drawn, b.String())
 }
 
 // printChanges prints a line or a JSON object for each job that differs from before.
@@ -460,7 +463,7 @@ func (a *statusArgs) printChanges(dir string, list []*dispatch.Status, before ma
 		if st.Site != "" {
 			name += " at " + st.Site
 		}
-		if _, err := rowf(os.Stdout, "%s %s %s\n", time.Now().Format(time.TimeOnly), name, now); err != nil {
+		if _, err := terminal.Rowf(os.Stdout, "%s %s %s\n", time.Now().Format(time.TimeOnly), name, now); err != nil {
 			return err
 		}
 	}

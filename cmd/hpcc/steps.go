@@ -18,6 +18,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // steps reports the progress of a build in one of three forms (docs/build.md). A log has
@@ -76,7 +77,7 @@ func newSteps(mode string) (*steps, error) {
 		t.json = json.NewEncoder(t.out)
 		t.json.SetEscapeHTML(false)
 	default:
-		return nil, usagef("--progress %q is not auto, plain, tty or json", mode).hint("leave it out, or write --progress plain")
+		return nil, text.Usagef("--progress %q is not auto, plain, tty or json", mode).Hint("leave it out, or write --progress plain")
 	}
 	return t, nil
 }
@@ -104,7 +105,7 @@ func (t *steps) event(e build.Event) {
 		s.moved("install", e.Installed, e.Size)
 		t.object("bytes", s, "installed", e.Installed, "size", e.Size)
 	default:
-		t.object("step", s, "total", e.Total, "text", cleaned(e.Text), "done", false)
+		t.object("step", s, "total", e.Total, "text", terminal.Clean(e.Text), "done", false)
 	}
 }
 
@@ -115,7 +116,7 @@ func (t *steps) step(e build.Event) *step {
 			return s
 		}
 	}
-	s := &step{stage: e.Stage, number: e.Step, begun: time.Now(), head: fmt.Sprintf("%s %s", t.label(e.Step, e.Total), cleaned(e.Text))}
+	s := &step{stage: e.Stage, number: e.Step, begun: time.Now(), head: fmt.Sprintf("%s %s", t.label(e.Step, e.Total), terminal.Clean(e.Text))}
 	t.running = append(t.running, s)
 	if t.view != nil {
 		t.view.start(t)
@@ -134,27 +135,27 @@ func (t *steps) done(s *step, e build.Event) {
 		t.line(s, line)
 	}
 	t.running = slices.DeleteFunc(t.running, func(x *step) bool { return x == s })
-	end := fmt.Sprintf(" (%s)", elapsed(e.Took))
+	end := fmt.Sprintf(" (%s)", text.Elapsed(e.Took))
 	switch {
 	case e.Failed:
-		end = fmt.Sprintf(" (failed after %s)", elapsed(e.Took))
+		end = fmt.Sprintf(" (failed after %s)", text.Elapsed(e.Took))
 	case e.Cached:
 		t.cached++
 		t.saved += e.Saved
 		if end = " (cached)"; e.Saved >= 50*time.Millisecond {
-			end += " saved " + elapsed(e.Saved)
+			end += " saved " + text.Elapsed(e.Saved)
 		}
 	}
 	t.ended++
-	t.object("step", s, "total", e.Total, "text", cleaned(e.Text), "done", true, "cached", e.Cached, "failed", e.Failed,
+	t.object("step", s, "total", e.Total, "text", terminal.Clean(e.Text), "done", true, "cached", e.Cached, "failed", e.Failed,
 		"seconds", seconds(e.Took), "saved", seconds(e.Saved))
 	if t.json != nil {
 		return
 	}
 	// Triggers of a base image raise the total while the build goes on.
-	lines := []string{fmt.Sprintf("%s %s", t.label(e.Step, e.Total), cleaned(e.Text)) + end}
+	lines := []string{fmt.Sprintf("%s %s", t.label(e.Step, e.Total), terminal.Clean(e.Text)) + end}
 	if t.view != nil {
-		lines[0] = fit(strings.TrimSuffix(lines[0], end), t.view.columns()-len(end)) + end
+		lines[0] = terminal.Fit(strings.TrimSuffix(lines[0], end), t.view.columns()-len(end)) + end
 		if e.Failed {
 			for _, l := range s.printed.last {
 				lines = append(lines, "  "+l)
@@ -191,7 +192,7 @@ func (t *steps) warning(e build.Event) {
 		t.object("warning", nil, "text", e.Warning, "line", e.Line, "rule", e.Rule, "description", e.Description, "url", e.URL)
 		return
 	}
-	t.print("hpcc: warning: " + cleaned(e.Warning))
+	t.print("hpcc: warning: " + terminal.Clean(e.Warning))
 }
 
 // check prints a warning of --check to standard output, because it is a result.
@@ -199,7 +200,7 @@ func (t *steps) check(e build.Event) {
 	if t.warned[e.Warning] {
 		return
 	}
-	fmt.Println(cleaned(e.Warning))
+	fmt.Println(terminal.Clean(e.Warning))
 	if t.json != nil {
 		t.event(e)
 	}
@@ -214,7 +215,7 @@ func (t *steps) note(text string) {
 		t.object("note", nil, "text", text)
 		return
 	}
-	t.print("hpcc: note: " + cleaned(text))
+	t.print("hpcc: note: " + terminal.Clean(text))
 }
 
 // print writes lines above the view, where they stay.
@@ -268,8 +269,8 @@ func (t *steps) end() {
 // function to call at the end.
 func (t *steps) unpacking() (report func(done, total int64), end func()) {
 	if t.json == nil {
-		b := progress("unpacking")
-		return b.bytes, b.end
+		b := terminal.NewBar("unpacking")
+		return b.Bytes, b.End
 	}
 	last := time.Now()
 	return func(done, total int64) {
@@ -291,11 +292,11 @@ func (t *steps) built() {
 		t.object("built", nil, "seconds", seconds(took), "steps", t.ended, "cached", t.cached, "saved", seconds(t.saved))
 		return
 	}
-	text := fmt.Sprintf("hpcc: built in %s; %d of %s cached", elapsed(took), t.cached, text.Count(t.ended, "step", "steps"))
+	line := fmt.Sprintf("hpcc: built in %s; %d of %s cached", text.Elapsed(took), t.cached, text.Count(t.ended, "step", "steps"))
 	if t.saved >= 50*time.Millisecond {
-		text += ", saved " + elapsed(t.saved)
+		line += ", saved " + text.Elapsed(t.saved)
 	}
-	t.print(text)
+	t.print(line)
 }
 
 // failed ends a build with an error and shows the lines of the Dockerfile. The caller reports
@@ -349,21 +350,9 @@ func excerpt(e *build.LineError) []string {
 		if n >= e.Line && n <= end {
 			mark = "*"
 		}
-		out = append(out, strings.TrimRight(fmt.Sprintf("  %s %*d  %s", mark, digits, n, fit(cleaned(lines[n-1]), 160)), " "))
+		out = append(out, strings.TrimRight(fmt.Sprintf("  %s %*d  %s", mark, digits, n, terminal.Fit(terminal.Clean(lines[n-1]), 160)), " "))
 	}
 	return out
-}
-
-// elapsed formats a duration for people.
-func elapsed(d time.Duration) string {
-	if d < 100*time.Second {
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	d = d.Round(time.Second)
-	if d < time.Hour {
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	}
-	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
 // seconds returns a duration for programs, in seconds.
@@ -392,7 +381,7 @@ func (t *transcript) add(p []byte) (lines []string) {
 		if i < 0 {
 			break
 		}
-		lines = append(lines, cleaned(string(t.rest[:i+1])))
+		lines = append(lines, terminal.Clean(string(t.rest[:i+1])))
 		t.rest = t.rest[i+1:]
 	}
 	t.rest = bytes.Clone(t.rest)
@@ -412,7 +401,7 @@ func (t *transcript) flush() []string {
 // newest returns the n newest lines, including one that has not ended.
 func (t *transcript) newest(n int) []string {
 	lines := t.last
-	if now := cleaned(string(t.rest)); strings.TrimSpace(now) != "" {
+	if now := terminal.Clean(string(t.rest)); strings.TrimSpace(now) != "" {
 		lines = append(slices.Clone(lines), now)
 	}
 	return lines[max(0, len(lines)-n):]

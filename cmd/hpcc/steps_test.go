@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"hpcc/build"
+	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 // watched returns steps with a view on a small screen, which only the test redraws.
@@ -91,8 +93,8 @@ func TestViewNarrow(t *testing.T) {
 		s.resize(columns)
 		st.view.refresh(st)
 		for _, l := range strings.Split(s.text(), "\n") {
-			if width(l) > columns {
-				t.Errorf("%d columns: line %q is %d wide", columns, l, width(l))
+			if terminal.Width(l) > columns {
+				t.Errorf("%d columns: line %q is %d wide", columns, l, terminal.Width(l))
 			}
 		}
 		if n := len(strings.Split(s.text(), "\n")); n > 2 {
@@ -280,7 +282,7 @@ func TestTransferText(t *testing.T) {
 		{20_000_000, 20_000_000, 5 * time.Second, "20.0 MB of 20.0 MB (100%), 4.0 MB/s"},
 		{0, 20_000_000, 5 * time.Second, "0 B of 20.0 MB (0%), 0 B/s"},
 	} {
-		if got := transferText(c.done, c.total, c.took, size); got != c.want {
+		if got := terminal.TransferText(c.done, c.total, c.took, text.Size); got != c.want {
 			t.Errorf("%d of %d in %v: %q; want %q", c.done, c.total, c.took, got, c.want)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"hpcc/runtime/runconf"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -91,7 +92,7 @@ func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
 	}
 	if s := c.String("time-min"); s != "" && a.backfill {
 		if a.timeMin, err = quantity.ParseTime(s); err != nil {
-			return nil, usagef("--time-min: %w", err)
+			return nil, text.Usagef("--time-min: %w", err)
 		}
 	}
 	return a, nil
@@ -211,18 +212,18 @@ func (a *submitArgs) checkProgram(dir string, j *job.Job) error {
 		dirs = append(dirs, filepath.Dir(inside))
 	}
 	image := cmp.Or(a.image, j.Image)
-	m := usagef("image %s has no program %q in its PATH (%s)", image, argv[0], path)
+	m := text.Usagef("image %s has no program %q in its PATH (%s)", image, argv[0], path)
 	if like := text.NearestEntry(argv[0], dirs...); like != "" {
-		return m.hint("did you mean %q?", like)
+		return m.Hint("did you mean %q?", like)
 	}
-	return m.hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, image)
+	return m.Hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, image)
 }
 
 // fitTime shortens the job's time limit to a free window, with --backfill.
 func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
 	if !a.backfill {
 		if a.set["time-min"] {
-			return usagef("--time-min needs --backfill").hint("to pass it to Slurm, write --native --time-min=1:00:00")
+			return text.Usagef("--time-min needs --backfill").Hint("to pass it to Slurm, write --native --time-min=1:00:00")
 		}
 		return nil
 	}
@@ -304,22 +305,22 @@ func verdict(ctx context.Context, dir, id string) error {
 	if st.Done == st.Total {
 		return nil
 	}
-	text := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
+	line := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
 	if st.Stopped > 0 {
-		text += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
+		line += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
 	}
 	if n := len(st.Failed); n > 0 {
-		text += ": " + indices(st.Failed)
+		line += ": " + indices(st.Failed)
 		for _, t := range st.Tasks {
 			if !t.OK() && t.Part != nil {
-				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
+				return text.Hint(fmt.Errorf("job %s: %s", id, line), "hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
 			}
 			if !t.OK() && t.Output != "" {
-				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("see the output of task %d in %s", t.Index, t.Output)
+				return text.Hint(fmt.Errorf("job %s: %s", id, line), "see the output of task %d in %s", t.Index, t.Output)
 			}
 		}
 	}
-	return fmt.Errorf("job %s: %s", id, text)
+	return fmt.Errorf("job %s: %s", id, line)
 }
 
 // indices lists a few task indices.
@@ -407,7 +408,7 @@ func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
 		return []siteChoice{w}, err
 	}
 	if len(targets) > 0 && len(sites) > 0 {
-		return nil, usagef("--to and --on cannot be combined for several targets").hint("name only sites, --on A --on B, or only targets, --to A --to B")
+		return nil, text.Usagef("--to and --on cannot be combined for several targets").Hint("name only sites, --on A --on B, or only targets, --to A --to B")
 	}
 	for _, name := range slices.Concat(targets, sites) {
 		w := siteChoice{on: name}
@@ -417,7 +418,7 @@ func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
 			}
 		}
 		if slices.Contains(list, w) {
-			return nil, usagef("%s is named twice", name).hint("name each target once; --array runs a program several times on one target")
+			return nil, text.Usagef("%s is named twice", name).Hint("name each target once; --array runs a program several times on one target")
 		}
 		list = append(list, w)
 	}
@@ -447,7 +448,7 @@ type submitSeveral []*submitArgs
 func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 	for _, name := range []string{"interactive", "after", "workflow", "job"} {
 		if c.IsSet(name) {
-			return nil, usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).hint("submit the job to each target by itself")
+			return nil, text.Usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).Hint("submit the job to each target by itself")
 		}
 	}
 	var list submitSeveral
@@ -526,8 +527,8 @@ func partly(failed []error, ids []string, total int) error {
 	if len(ids) == 0 {
 		return errors.Join(failed...)
 	}
-	m := &message{err: fmt.Errorf("the job was submitted to %d of %d targets: %w", len(ids), total, errors.Join(failed...))}
-	return m.hint("submit it again with --to or --on of the others only, or end the submitted jobs with hpcc cancel %s", strings.Join(ids, " "))
+	m := &text.Error{Err: fmt.Errorf("the job was submitted to %d of %d targets: %w", len(ids), total, errors.Join(failed...))}
+	return m.Hint("submit it again with --to or --on of the others only, or end the submitted jobs with hpcc cancel %s", strings.Join(ids, " "))
 }
 
 // wait waits for all jobs with --wait. It returns the errors of those that did not succeed.
@@ -546,9 +547,9 @@ func (list submitSeveral) wait(ctx context.Context, sent []*dispatch.Submission,
 
 // atTarget adds the target to an error, and keeps its hint and status.
 func atTarget(err error, doing string, at siteChoice) error {
-	wrapped := &message{err: fmt.Errorf("%s %s: %w", doing, at, err)}
-	if m := (*message)(nil); errors.As(err, &m) {
-		wrapped.advice, wrapped.status = m.advice, m.status
+	wrapped := &text.Error{Err: fmt.Errorf("%s %s: %w", doing, at, err)}
+	if m := (*text.Error)(nil); errors.As(err, &m) {
+		wrapped.Advice, wrapped.Status = m.Advice, m.Status
 	}
 	return wrapped
 }
@@ -593,11 +594,11 @@ func (a *jobArgs) fillCode(ctx context.Context, j *job.Job, to *destination, cfg
 		return nil
 	}
 	if to.remote != nil || a.inPod.built {
-		return usagef("--with-code: only for jobs that this machine submits, with an image of a registry")
+		return text.Usagef("--with-code: only for jobs that this machine submits, with an image of a registry")
 	}
 	d, err := code.Read(dir, secretFiles("")...)
 	if err != nil {
-		return usagef("--with-code %w", err)
+		return text.Usagef("--with-code %w", err)
 	}
 	defer d.Close()
 	at, own := j.Pod.Dir, false // own: hpcc chose the directory
@@ -609,7 +610,7 @@ func (a *jobArgs) fillCode(ctx context.Context, j *job.Job, to *destination, cfg
 	}
 	for _, m := range append([]job.Volume{{Path: "/tmp"}}, j.Pod.Volumes...) {
 		if at == m.Path || strings.HasPrefix(at, m.Path+"/") {
-			return usagef("--with-code: the directory %s is on a volume, which would hide the files", at).hint("name another one with --cd DIR")
+			return text.Usagef("--with-code: the directory %s is on a volume, which would hide the files", at).Hint("name another one with --cd DIR")
 		}
 	}
 	j.Pod.Dir = at
@@ -640,11 +641,11 @@ func keepCode(dir string, j *job.Job, d *code.Directory) error {
 func (a *jobArgs) pushCode(ctx context.Context, j *job.Job, d *code.Directory, known, withDir bool) error {
 	switch {
 	case !known:
-		return (&message{err: fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large for a config map", d.Dir, j.Image, size(d.Bytes))}).hint("fetch the image with \"hpcc pull %s\", and submit again", j.Image)
+		return text.Hint(fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large for a config map", d.Dir, j.Image, text.Size(d.Bytes)), "fetch the image with \"hpcc pull %s\", and submit again", j.Image)
 	case a.verb != "submit":
-		return usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes", d.Dir, size(d.Bytes))
+		return text.Usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes", d.Dir, text.Size(d.Bytes))
 	case j.Pod.Pull == "Never":
-		return usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it", d.Dir, size(d.Bytes))
+		return text.Usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it", d.Dir, text.Size(d.Bytes))
 	}
 	s, err := store.Open(a.store)
 	if err != nil {
@@ -674,12 +675,12 @@ func (a *jobArgs) pushCode(ctx context.Context, j *job.Job, d *code.Directory, k
 		say("note: hpcc submit pushes %s as a layer of %s first", d.Dir, j.Pod.Image)
 		return nil
 	}
-	bar := progress("pushing " + d.Dir)
-	err = s.Send(ctx, img, repository+":code-"+digest.Hex[:12], store.Remote{Progress: bar.bytes})
-	bar.end()
+	bar := terminal.NewBar("pushing " + d.Dir)
+	err = s.Send(ctx, img, repository+":code-"+digest.Hex[:12], store.Remote{Progress: bar.Bytes})
+	bar.End()
 	if err != nil {
 		advice, _ := adviceFor(err)
-		return (&message{err: fmt.Errorf("--with-code %s: %w", d.Dir, err)}).hint("%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s", cmp.Or(advice, "repeat the command"), code.MaxMapFiles, size(code.MaxMapBytes))
+		return text.Hint(fmt.Errorf("--with-code %s: %w", d.Dir, err), "%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s", cmp.Or(advice, "repeat the command"), code.MaxMapFiles, text.Size(code.MaxMapBytes))
 	}
 	say("pushed %s as a layer of %s", d.Dir, j.Pod.Image)
 	return nil

@@ -21,6 +21,7 @@ import (
 	"hpcc/job/pack"
 	"hpcc/metrics"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // taskCommand returns the command that job scripts call. It runs the program after "--",
@@ -93,12 +94,12 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 	a := &taskArgs{job: c.String("job"), store: c.String("store"), parallel: c.Int("parallel"), measure: c.Bool("measure"), grow: c.Bool("grow"), image: c.String("image")}
 	r := &a.runner
 	if !filepath.IsLocal(a.job) || filepath.Base(a.job) != a.job {
-		return nil, usagef("--job %q is not a job ID", a.job)
+		return nil, text.Usagef("--job %q is not a job ID", a.job)
 	}
 	if a.role = c.String("role"); a.role != "" {
 		a.packRun, a.rank, a.dir = c.String("run"), c.Int("rank"), c.String("dir")
 		if !filepath.IsLocal(a.packRun) || filepath.Base(a.packRun) != a.packRun {
-			return nil, usagef("--run %q is not a run", a.packRun)
+			return nil, text.Usagef("--run %q is not a run", a.packRun)
 		}
 		return a, nil
 	}
@@ -119,7 +120,7 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 		return nil, err
 	}
 	if a.asked, err = job.ParseRequest(c.String("asked")); err != nil {
-		return nil, usagef("--asked: %w", err)
+		return nil, text.Usagef("--asked: %w", err)
 	}
 	if r.Companion.Task, r.Companion.Name, r.Companion.Argv, err = job.ParseCompanion(c.String("beside")); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 		a.needs = strings.Split(ids, ",")
 	}
 	if r.Warning, err = job.ParseWarning(c.String("signal")); err != nil {
-		return nil, usagef("--signal: %w", err)
+		return nil, text.Usagef("--signal: %w", err)
 	}
 	if c.Bool("stdin") {
 		if r.Stdin, err = io.ReadAll(io.LimitReader(files.Stdin(), maxInput)); err != nil {
@@ -144,7 +145,7 @@ func parseTask(c *cli.Context) (*taskArgs, error) {
 	if a.one = c.IsSet("nth"); a.one {
 		var ok bool
 		if a.index, ok = a.array.Nth(c.Int("nth")); !ok {
-			return nil, usagef("--nth %d: the array %s has %d tasks", c.Int("nth"), a.array, a.array.Count())
+			return nil, text.Usagef("--nth %d: the array %s has %d tasks", c.Int("nth"), a.array, a.array.Count())
 		}
 	}
 	return a, nil
@@ -260,7 +261,7 @@ func (a *taskArgs) act(ctx context.Context) error {
 	case "worker":
 		err = pack.Work(ctx, a.dir, a.packRun, a.rank, say)
 	default:
-		return usagef("--role %q is not coordinator, node or worker", a.role)
+		return text.Usagef("--role %q is not coordinator, node or worker", a.role)
 	}
 	if err != nil {
 		if status = exitStatus(pack.Status(err)); ctx.Err() == nil {

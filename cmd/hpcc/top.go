@@ -17,6 +17,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/text/terminal"
 )
 
 func topCommand() *cli.Command {
@@ -60,11 +61,11 @@ func parseTop(c *cli.Context) (*topArgs, error) {
 		return nil, err
 	}
 	if !slices.Contains(topColumns(), c.String("sort")) {
-		return nil, usagef("--sort %q: unknown column", c.String("sort")).hint("use one of %s", strings.Join(topColumns(), ", "))
+		return nil, text.Usagef("--sort %q: unknown column", c.String("sort")).Hint("use one of %s", strings.Join(topColumns(), ", "))
 	}
 	every := c.Float64("every")
 	if !(every >= minWatchInterval.Seconds() && every <= 86400) {
-		return nil, usagef("--every %g: not a number of seconds from %g to 86400", every, minWatchInterval.Seconds())
+		return nil, text.Usagef("--every %g: not a number of seconds from %g to 86400", every, minWatchInterval.Seconds())
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
 	return &topArgs{id: args[0], in: parseJobScope(c), store: c.String("store"), sort: c.String("sort"), every: time.Duration(every * float64(time.Second)), once: once, json: c.Bool("json")}, nil
@@ -97,13 +98,13 @@ func (a *topArgs) run(ctx context.Context) error {
 			warn(now.Warnings)
 			columns := 0
 			if term.IsTerminal(int(os.Stdout.Fd())) {
-				columns, _ = terminalSize()
+				columns, _ = terminal.Size()
 			}
 			_, err := os.Stdout.WriteString(topText(now, len(now.Tasks), columns))
 			return err
 		}
-		columns, rows := terminalSize()
-		if drawn, err = repaint(drawn, topWarnings(now.Warnings)+topText(now, rows, columns-1)); err != nil || now.Running+now.Waiting == 0 {
+		columns, rows := terminal.Size()
+		if drawn, err = terminal.Repaint(drawn, topWarnings(now.Warnings)+topText(now, rows, columns-1)); err != nil || now.Running+now.Waiting == 0 {
 			return err
 		}
 		if err := pause(ctx, a.every); err != nil {
@@ -171,7 +172,7 @@ func topText(now *dispatch.Usage, rows, columns int) string {
 	if now.Site != "" {
 		name += " at " + now.Site
 	}
-	rowf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, now.Target, now.State, now.Done, now.Total, now.Failed, now.Running, now.Waiting)
+	terminal.Rowf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, now.Target, now.State, now.Done, now.Total, now.Failed, now.Running, now.Waiting)
 	if now.Silent > 0 {
 		fmt.Fprintf(&b, "%s no record yet\n", text.Count(now.Silent, "running task has", "running tasks have"))
 	}
@@ -199,19 +200,22 @@ type topColumn struct {
 var topTableColumns = []topColumn{
 	{"TASK", 0, func(t *dispatch.TaskUsage) string { return strings.TrimSpace(fmt.Sprint(t.Task) + " " + t.Step) }},
 	{"HOST", 3, func(t *dispatch.TaskUsage) string { return t.Host }},
-	{"TIME", 4, func(t *dispatch.TaskUsage) string { return elapsed(time.Since(t.Start)) }},
+	{"TIME", 4, func(t *dispatch.TaskUsage) string { return text.Elapsed(time.Since(t.Start)) }},
 	{"CPU", 0, func(t *dispatch.TaskUsage) string { return fmt.Sprintf("%.2f/%s", t.CPUs, number(t.Granted)) }},
-	{"MEM", 0, func(t *dispatch.TaskUsage) string { return size(t.Memory) }},
-	{"PEAK", 8, func(t *dispatch.TaskUsage) string { return size(t.Peak) }},
-	{"LIMIT", 1, func(t *dispatch.TaskUsage) string { return textIf(t.Limit > 0, size(t.Limit)) }},
-	{"READ/S", 6, func(t *dispatch.TaskUsage) string { return size(int64(t.Read)) }},
-	{"WRITE/S", 7, func(t *dispatch.TaskUsage) string { return size(int64(t.Written)) }},
+	{"MEM", 0, func(t *dispatch.TaskUsage) string { return text.Size(t.Memory) }},
+	{"PEAK", 8, func(t *dispatch.TaskUsage) string { return text.Size(t.Peak) }},
+	{"LIMIT", 1, func(t *dispatch.TaskUsage) string { return textIf(t.Limit > 0, text.Size(t.Limit)) }},
+	{"READ/S", 6, func(t *dispatch.TaskUsage) string { return text.Size(int64(t.Read)) }},
+	{"WRITE/S", 7, func(t *dispatch.TaskUsage) string { return text.Size(int64(t.Written)) }},
 	{"THREADS", 9, func(t *dispatch.TaskUsage) string { return fmt.Sprint(t.Threads) }},
 	{"GPU", 2, func(t *dispatch.TaskUsage) string {
 		busy, _ := t.GPU()
-		return textIf(len(t.GPUs) > 0, percent(busy, 100))
+		return textIf(len(t.GPUs) > 0, text.Percent(busy, 100))
 	}},
-	{"GPUMEM", 5, func(t *dispatch.TaskUsage) string { _, memory := t.GPU(); return textIf(len(t.GPUs) > 0, size(memory)) }},
+	{"GPUMEM", 5, func(t *dispatch.TaskUsage) string {
+		_, memory := t.GPU()
+		return textIf(len(t.GPUs) > 0, text.Size(memory))
+	}},
 	{"THROTTLED", 0, func(t *dispatch.TaskUsage) string { return textIf(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)) }},
 	{"WAITS", 0, diagnosis},
 }
@@ -227,7 +231,7 @@ func topTable(list []dispatch.TaskUsage, gpus bool, columns int) string {
 	for _, c := range use {
 		widths[c.title] = len(c.title)
 		for i := range list {
-			widths[c.title] = max(widths[c.title], width(cleaned(c.cell(&list[i]))))
+			widths[c.title] = max(widths[c.title], terminal.Width(terminal.Clean(c.cell(&list[i]))))
 		}
 		total += widths[c.title] + gap
 	}
@@ -243,8 +247,8 @@ func topTable(list []dispatch.TaskUsage, gpus bool, columns int) string {
 	line := func(cell func(topColumn) string) {
 		text := ""
 		for _, c := range use {
-			s := cleaned(cell(c))
-			text += s + strings.Repeat(" ", widths[c.title]-width(s)+gap)
+			s := terminal.Clean(cell(c))
+			text += s + strings.Repeat(" ", widths[c.title]-terminal.Width(s)+gap)
 		}
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
@@ -259,7 +263,7 @@ func topTable(list []dispatch.TaskUsage, gpus bool, columns int) string {
 func topWarnings(warnings []string) string {
 	var b strings.Builder
 	for _, w := range warnings[:min(len(warnings), 3)] {
-		fmt.Fprintf(&b, "hpcc: warning: %s\n", oneLine(w))
+		fmt.Fprintf(&b, "hpcc: warning: %s\n", terminal.ShortCell(w))
 	}
 	return b.String()
 }
@@ -267,37 +271,28 @@ func topWarnings(warnings []string) string {
 // topSum formats the usage of all tasks in one line.
 func topSum(now *dispatch.Usage) string {
 	s := &now.Sum
-	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), textIf(s.Limit > 0, " of "+size(s.Limit)))
+	line := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s", s.CPUs, number(s.Granted), text.Percent(s.CPUs, s.Granted), text.Size(s.Memory), textIf(s.Limit > 0, " of "+text.Size(s.Limit)))
 	if n := len(s.GPUs); n > 0 {
 		busy, memory := s.GPU()
-		text += fmt.Sprintf("  GPU %s of %d, %s", percent(busy, 100), n, size(memory))
+		line += fmt.Sprintf("  GPU %s of %d, %s", text.Percent(busy, 100), n, text.Size(memory))
 	}
-	return text + fmt.Sprintf("  read %s/s  write %s/s\n", size(int64(s.Read)), size(int64(s.Written)))
+	return line + fmt.Sprintf("  read %s/s  write %s/s\n", text.Size(int64(s.Read)), text.Size(int64(s.Written)))
 }
 
 // diagnosis returns the resource that the task waits for most, and the age of an old sample.
 func diagnosis(t *dispatch.TaskUsage) string {
-	text := ""
+	line := ""
 	if what, part := t.Waits(); part >= 0.005 {
-		text = fmt.Sprintf("%s %.0f%%", what, 100*part)
+		line = fmt.Sprintf("%s %.0f%%", what, 100*part)
 	}
 	if d := time.Duration(t.Age * float64(time.Second)); d > topStale {
-		text += "  as of " + elapsed(d) + " ago"
+		line += "  as of " + text.Elapsed(d) + " ago"
 	}
-	return text
+	return line
 }
 
 // number formats a number of processors.
 func number(n float64) string { return fmt.Sprintf("%.4g", n) }
-
-// percent formats part as a percentage of total. It returns a dash if part is negative or total is
-// not positive.
-func percent(part, total float64) string {
-	if total <= 0 || part < 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.0f%%", 100*part/total)
-}
 
 // textIf returns text if the condition holds, or else "".
 func textIf(condition bool, text string) string {

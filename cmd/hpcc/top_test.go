@@ -7,6 +7,7 @@ import (
 
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
+	"hpcc/text/terminal"
 )
 
 func TestTopText(t *testing.T) {
@@ -53,8 +54,8 @@ func TestTopNarrow(t *testing.T) {
 		if got := strings.Join(strings.Fields(lines[2]), " "); got != c.titles || !strings.HasSuffix(lines[3], "12.50      memory 61%") {
 			t.Errorf("%d columns: %q, %q; want %q", c.columns, got, lines[3], c.titles)
 		}
-		if c.columns > 70 && width(lines[3]) > c.columns {
-			t.Errorf("%d columns: a line has %d", c.columns, width(lines[3]))
+		if c.columns > 70 && terminal.Width(lines[3]) > c.columns {
+			t.Errorf("%d columns: a line has %d", c.columns, terminal.Width(lines[3]))
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/store/ready"
+	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -55,7 +57,7 @@ func parseUnpack(c *cli.Context) (*unpackArgs, error) {
 		return nil, err
 	}
 	if ready.IsImageFile(args[1]) {
-		return nil, usagef("%q is the name of an image file, but unpack makes a directory", args[1]).hint("name another directory; hpcc save NAME %s writes an image file", args[1])
+		return nil, text.Usagef("%q is the name of an image file, but unpack makes a directory", args[1]).Hint("name another directory; hpcc save NAME %s writes an image file", args[1])
 	}
 	return &unpackArgs{source: args[0], dir: args[1], platform: p, store: c.String("store"), bundle: c.Bool("bundle"),
 		options: runtime.Options{Binds: c.StringSlice("bind"), Dir: c.String("cd"), Write: c.Bool("write")}}, nil
@@ -72,7 +74,7 @@ func (a *unpackArgs) run(ctx context.Context) error {
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	if namesSquashFS(a.source) || (isPath(a.source) && holdsSquashFS(a.source)) {
 		if a.platform != nil {
-			return usagef("--platform is for images; a SquashFS or SIF file holds one platform").hint("leave it out")
+			return text.Usagef("--platform is for images; a SquashFS or SIF file holds one platform").Hint("leave it out")
 		}
 		var rep unpack.Report
 		var notes []string
@@ -91,9 +93,9 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	bar := progress("unpacking " + a.source)
-	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.bytes})
-	bar.end()
+	bar := terminal.NewBar("unpacking " + a.source)
+	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.Bytes})
+	bar.End()
 	reportLeftOut(rep)
 	return err
 }
@@ -102,7 +104,7 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 // without it is not a bundle.
 func (a *unpackArgs) writeBundle(ctx context.Context) error {
 	if _, err := os.Lstat(filepath.Join(a.dir, runtime.ConfigName)); err == nil {
-		return (&message{err: fmt.Errorf("writing bundle %q: the directory already has one", a.dir)}).hint("name another directory, or remove that one")
+		return text.Hint(fmt.Errorf("writing bundle %q: the directory already has one", a.dir), "name another directory, or remove that one")
 	}
 	_, missing := os.Lstat(a.dir)
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
@@ -161,9 +163,9 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	if holdsSquashFS(src) {
 		_, err = loadSquashFS(ctx, s, src, temporary)
 	} else {
-		bar := progress("loading " + src)
-		_, err = s.LoadOne(ctx, src, temporary, p, bar.bytes)
-		bar.end()
+		bar := terminal.NewBar("loading " + src)
+		_, err = s.LoadOne(ctx, src, temporary, p, bar.Bytes)
+		bar.End()
 	}
 	if err != nil {
 		return nil, err

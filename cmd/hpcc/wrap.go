@@ -87,15 +87,15 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 	}
 	switch {
 	case a.all && len(a.patterns) > 0:
-		return nil, usagef("--all and PROGRAM contradict each other").hint("use only one of them")
+		return nil, text.Usagef("--all and PROGRAM contradict each other").Hint("use only one of them")
 	case a.imageRoot && a.only != "":
-		return nil, usagef("--image-root and --only contradict each other").hint("use only one of them")
+		return nil, text.Usagef("--image-root and --only contradict each other").Hint("use only one of them")
 	}
 	if a.module == "" {
 		a.module = defaultModule(a.root.image)
 	}
 	if !moduleName.MatchString(a.module) {
-		return nil, usagef("--module %q is not NAME/VERSION", a.module).hint("use letters, digits and . _ + - in both parts")
+		return nil, text.Usagef("--module %q is not NAME/VERSION", a.module).Hint("use letters, digits and . _ + - in both parts")
 	}
 	if err := parseRunCheck(c); err != nil {
 		return nil, err
@@ -135,9 +135,9 @@ func (a *wrapArgs) run(ctx context.Context) error {
 	programs, err := wrapper.Select(s, a.dir)
 	if err != nil {
 		if like := similarProgram(s); like != "" {
-			return (&message{err: fmt.Errorf("wrapping %s: %w", a.root.image, err)}).hint("did you mean %q?", like)
+			return text.Hint(fmt.Errorf("wrapping %s: %w", a.root.image, err), "did you mean %q?", like)
 		}
-		return (&message{err: fmt.Errorf("wrapping %s: %w", a.root.image, err)}).hint("hpcc wrap IMAGE DIR PROGRAM...; --all writes all programs")
+		return text.Hint(fmt.Errorf("wrapping %s: %w", a.root.image, err), "hpcc wrap IMAGE DIR PROGRAM...; --all writes all programs")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -238,7 +238,7 @@ func (a *wrapArgs) selection(tree, list string) (wrapper.Selection, error) {
 	}
 	for _, p := range a.patterns {
 		if path.IsAbs(p) && outside(p) {
-			return s, usagef("%s is outside %s, the only directory of the image that wrappers mount", p, a.only).hint("--image-root runs programs in all files of the image")
+			return s, text.Usagef("%s is outside %s, the only directory of the image that wrappers mount", p, a.only).Hint("--image-root runs programs in all files of the image")
 		}
 	}
 	return s, nil
@@ -318,7 +318,7 @@ func isWrapped(argv []string) bool { return len(argv) > 2 && argv[1] == runconf.
 func runWrapped(argv []string) error {
 	args, err := runconf.ReadWrapper(argv[2])
 	if err != nil {
-		return (&message{err: err}).hint("run hpcc wrap again")
+		return text.Hint(err, "run hpcc wrap again")
 	}
 	inside, argv0, args := args[0], args[1], slices.Concat(args[2:], argv[3:])
 	switch argv0 {

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestCleaned(t *testing.T) {
+func TestClean(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"text", "plain text", "plain text"},
 		{"end of a line", "text\r\n", "text"},
@@ -31,8 +31,8 @@ func TestCleaned(t *testing.T) {
 		{"right to left", "a\u202eb\u2066c\u2069", "abc"},
 		{"no UTF-8", "a\xffb", "a\ufffdb"},
 	} {
-		if got := cleaned(c.in); got != c.want {
-			t.Errorf("%s: cleaned(%q) = %q; want %q", c.name, c.in, got, c.want)
+		if got := Clean(c.in); got != c.want {
+			t.Errorf("%s: Clean(%q) = %q; want %q", c.name, c.in, got, c.want)
 		}
 	}
 }
@@ -47,25 +47,25 @@ func TestFit(t *testing.T) {
 		{"漢字漢字", 8, "漢字漢字"}, {"漢字漢字", 7, "漢字漢…"}, {"漢字漢字", 6, "漢字…"}, {"漢字", 3, "漢…"}, {"漢字", 2, "…"},
 		{"e\u0301e\u0301", 2, "e\u0301e\u0301"}, {"e\u0301e\u0301e\u0301", 2, "e\u0301…"}, {"🎉🎉", 3, "🎉…"},
 	} {
-		if got := fit(c.in, c.n); got != c.want {
-			t.Errorf("fit(%q, %d) = %q; want %q", c.in, c.n, got, c.want)
+		if got := Fit(c.in, c.n); got != c.want {
+			t.Errorf("Fit(%q, %d) = %q; want %q", c.in, c.n, got, c.want)
 		}
 	}
 }
 
-// FuzzCleaned checks that only printable characters remain, and that a line is never wider than
+// FuzzClean checks that only printable characters remain, and that a line is never wider than
 // requested.
-func FuzzCleaned(f *testing.F) {
+func FuzzClean(f *testing.F) {
 	for _, s := range []string{"plain", "\x1b[31mred", "a\x1b]0;t\ab", "\u009b1m", "\xff\x1b", "\r\r\n", "漢\t字", "\x1b\x1b[["} {
 		f.Add(s, 10)
 	}
 	f.Fuzz(func(t *testing.T, s string, n int) {
-		c := cleaned(s)
+		c := Clean(s)
 		if !utf8.ValidString(c) || strings.ContainsFunc(c, unicode.IsControl) {
-			t.Errorf("cleaned(%q) = %q", s, c)
+			t.Errorf("Clean(%q) = %q", s, c)
 		}
-		if got := fit(c, n); width(got) > max(n, 0) {
-			t.Errorf("fit(%q, %d) = %q, %d wide", c, n, got, width(got))
+		if got := Fit(c, n); Width(got) > max(n, 0) {
+			t.Errorf("Fit(%q, %d) = %q, %d wide", c, n, got, Width(got))
 		}
 	})
 }
