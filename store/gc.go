@@ -124,26 +124,24 @@ func (g *collector) remove(p string) error {
 	return err
 }
 
-// temps removes temporary files of processes that have ended: on this host immediately. It
-// cannot check processes of other hosts, whose files it removes after a day without changes.
+// temps removes temporary files of processes that have ended: at once where this is certain, and else
+// after a day without changes.
 func (g *collector) temps(context.Context) error {
 	entries, err := os.ReadDir(g.s.path("tmp"))
 	if err != nil {
 		return err
 	}
-	host, _ := os.Hostname()
-	host = strings.ReplaceAll(host, ".", "_")
+	me, err := thisProcess()
+	if err != nil {
+		return err
+	}
 	for _, e := range entries {
-		owner, pid, start, ok := parseTemp(e.Name())
 		fi, err := e.Info()
 		if err != nil {
 			continue
 		}
-		if ok && owner == host {
-			if started(pid) == start {
-				continue
-			}
-		} else if time.Since(fi.ModTime()) < 24*time.Hour {
+		alive, known := parseOwner(e.Name()).alive(me)
+		if alive || (!known && time.Since(fi.ModTime()) < 24*time.Hour) {
 			continue
 		}
 		g.rep.Temps++

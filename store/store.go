@@ -27,7 +27,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -208,94 +207,6 @@ func (s *Store) path(rel ...string) string {
 	return filepath.Join(append([]string{s.dir}, rel...)...)
 }
 
-// tempName returns a new name below tmp/ with this process as the owner, for GC on this
-// host.
-func (s *Store) tempName() (string, error) {
-	o, err := owner()
-	return s.path("tmp", o), err
-}
-
-// owner returns a unique name of this process, so that GC can distinguish its leftovers from
-// work in progress.
-func owner() (string, error) {
-	host, err := os.Hostname()
-	return fmt.Sprintf("%s.%d.%s.", strings.ReplaceAll(host, ".", "_"), os.Getpid(), started(os.Getpid())), err
-}
-
-// Sibling creates a directory for work that is renamed to final later. It is outside the
-// store, on final's file system. The caller removes it. Sibling first removes leftovers of
-// killed callers on this host for the same name.
-func Sibling(final string) (string, error) {
-	o, err := owner()
-	if err != nil {
-		return "", err
-	}
-	dir, prefix := filepath.Dir(final), "."+filepath.Base(final)+".hpcc."
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", err
-	}
-	host, _, _ := strings.Cut(o, ".")
-	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), prefix)
-		if !ok {
-			continue
-		}
-		if by, pid, start, ok := parseTemp(rest); ok && by == host && started(pid) != start {
-			files.RemoveAll(filepath.Join(dir, e.Name()))
-		}
-	}
-	tmp, err := os.MkdirTemp(dir, prefix+o)
-	var pe *fs.PathError
-	if errors.As(err, &pe) { // the random name means nothing to users
-		return "", &fs.PathError{Op: "writing to", Path: dir, Err: pe.Err}
-	}
-	return tmp, err
-}
-
-// started returns the start time of a process in clock ticks (proc(5), stat field 22), or
-// "0" if there is no such process. It distinguishes reused pids. A process without memory
-// (field 23) has ended and only awaits wait(2).
-func started(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "0"
-	}
-	s := string(b)
-	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(f) < 21 || f[20] == "0" {
-		return "0"
-	}
-	return f[19]
-}
-
-// TempDir creates a directory for work in progress, on the store's file system. The caller
-// removes it, or GC if the caller was killed.
-func (s *Store) TempDir() (string, error) {
-	p, err := s.tempName()
-	if err != nil {
-		return "", err
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(p), filepath.Base(p))
-	if err != nil {
-		return "", s.placeError(fmt.Errorf("creating a work directory in the store: %w", err))
-	}
-	return dir, nil
-}
-
-// tempFile creates a file for work in progress.
-func (s *Store) tempFile() (*os.File, error) {
-	p, err := s.tempName()
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.CreateTemp(filepath.Dir(p), filepath.Base(p))
-	if err != nil {
-		return nil, s.placeError(fmt.Errorf("creating a work file in the store: %w", err))
-	}
-	return f, nil
-}
-
 // writeFile atomically writes data to a name.
 func (s *Store) writeFile(rel string, data []byte) error {
 	f, err := s.tempFile()
@@ -418,16 +329,6 @@ func (s *Store) Cache(kind, key string, data []byte) error {
 		return s.diskError(err)
 	}
 	return s.writeFile(filepath.Join("cache", kind, key), files.SealText(data))
-}
-
-// parseTemp parses the owner from a name below tmp/.
-func parseTemp(name string) (host string, pid int, start string, ok bool) {
-	f := strings.SplitN(name, ".", 4)
-	if len(f) != 4 {
-		return "", 0, "", false
-	}
-	pid, err := strconv.Atoi(f[1])
-	return f[0], pid, f[2], err == nil
 }
 
 // How long Alone waits for another process: until it notifies the user, and in total. A

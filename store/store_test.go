@@ -338,17 +338,44 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
+// TestOwner checks that a name keeps its owner, and of which owners a process knows whether they live.
+func TestOwner(t *testing.T) {
+	me, err := thisProcess()
+	testenv.Check(t, err)
+	for _, c := range []struct {
+		name         string
+		change       func(o *owner)
+		alive, known bool
+	}{
+		{"this process", func(*owner) {}, true, true},
+		{"a process that had this pid", func(o *owner) { o.start-- }, false, true},
+		{"a process of another host", func(o *owner) { o.host = "other" }, false, false},
+		{"before the restart, or a host of the same name", func(o *owner) { o.boot = "other" }, false, false},
+		{"a container with this host name", func(o *owner) { o.space++ }, false, false},
+		{"a name of an older hpcc", func(o *owner) { *o = parseOwner(fmt.Sprintf("%s.%d.%d.123", o.host, o.pid, o.start)) }, false, false},
+	} {
+		o := me
+		c.change(&o)
+		if o != (owner{}) && parseOwner(o.String()+"123") != o {
+			t.Errorf("%s: %q is read as another owner", c.name, o)
+		}
+		if alive, known := o.alive(me); alive != c.alive || known != c.known {
+			t.Errorf("%s: alive %v, known %v", c.name, alive, known)
+		}
+	}
+}
+
 // The temporary files of a killed process can be removed at once, before its parent waits
 // for it.
 func TestStartedOfTheDead(t *testing.T) {
 	cmd := exec.Command("sleep", "1h")
 	testenv.Check(t, cmd.Start())
 	pid := cmd.Process.Pid
-	if started(pid) == "0" {
+	if started(pid) == 0 {
 		t.Errorf("process %d runs and is not seen", pid)
 	}
 	testenv.Check(t, cmd.Process.Kill())
-	for end := time.Now().Add(10 * time.Second); started(pid) != "0"; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); started(pid) != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("process %d was killed and counts as running", pid)
 		}
