@@ -16,6 +16,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/runtime/inherit"
 	"hpcc/runtime/process"
 	"hpcc/store"
@@ -73,9 +74,6 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	return a, nil
 }
 
-// sshVerb is the command that ssh runs.
-const sshVerb = "attach --ssh"
-
 // sshSuffix may follow the task's name in the host names of ssh, so that one block of ~/.ssh/config
 // applies to all tasks.
 const sshSuffix = ".hpcc"
@@ -103,9 +101,9 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	}
 	verb := "attach"
 	if a.ssh {
-		verb = sshVerb
+		verb = "attach --ssh"
 	}
-	sub, index, err := findTask(ctx, verb, s.Jobs(), a.task)
+	sub, index, err := site.FindTask(ctx, verb, a.ssh, s.Jobs(), a.task)
 	if err != nil {
 		return err
 	}

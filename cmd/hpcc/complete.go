@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/text/terminal"
 )
@@ -227,7 +228,7 @@ func jobNames() (names []string) {
 }
 
 func siteNames() (names []string) {
-	sites, err := readSites()
+	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
 		return nil
 	}

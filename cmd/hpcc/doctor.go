@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job/site"
 	"hpcc/runtime/probe"
 	"hpcc/store/ready"
 	"hpcc/text/terminal"
@@ -57,9 +58,9 @@ func (a *doctorArgs) run(ctx context.Context) error {
 		}
 	}
 	// Test the file system of tmp, or the one where the store would be created.
-	checks := append(probe.Checks(dir+"/tmp"), siteChecks(dir)...)
+	checks := append(probe.Checks(dir+"/tmp"), site.Checks(dir, version)...)
 	for _, host := range a.registries {
-		checks = append(checks, probe.Check{Name: "registry " + host, Look: func(ctx context.Context) probe.Feature { return registryFeature(ctx, host) }})
+		checks = append(checks, site.Registry(host))
 	}
 	features := probe.Run(ctx, checks)
 	w := bufio.NewWriter(os.Stdout)

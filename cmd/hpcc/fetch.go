@@ -16,6 +16,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/job/results"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -51,7 +52,7 @@ type fetchArgs struct {
 	id, path, into, image, store string
 	options                      results.Options
 	tar                          bool
-	in                           jobScope
+	in                           site.Scope
 }
 
 func parseFetch(c *cli.Context) (*fetchArgs, error) {
@@ -79,17 +80,14 @@ func (a *fetchArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, err := a.in.find(ctx, s.Jobs(), a.id)
+	sub, err := a.in.Find(ctx, s.Jobs(), a.id)
 	if err != nil {
 		return err
 	}
-	id := sub.id
-	if sub.site == nil {
-		id = sub.ID
-	}
+	id := sub.ID
 	if a.tar {
-		if sub.site != nil {
-			return text.Usagef("--tar: job %s belongs to site %s", id, sub.site.Name)
+		if sub.Site != nil {
+			return text.Usagef("--tar: job %s belongs to site %s", id, sub.Site.Name)
 		}
 		if err := a.write(ctx, sub.Submission, s.Jobs(), os.Stdout); err != nil {
 			return a.explain(id, err)
@@ -104,8 +102,8 @@ func (a *fetchArgs) run(ctx context.Context) error {
 	open := func() (io.ReadCloser, error) {
 		return results.Pipe(func(w io.Writer) error { return a.write(ctx, sub.Submission, s.Jobs(), w) }), nil
 	}
-	if sub.site != nil {
-		open = func() (io.ReadCloser, error) { return a.openRemote(ctx, sub.site, id) }
+	if sub.Site != nil {
+		open = func() (io.ReadCloser, error) { return a.openRemote(ctx, sub.Site, id) }
 	}
 	return a.receive(ctx, id, final, open)
 }
@@ -149,9 +147,10 @@ func (a *fetchArgs) openRemote(ctx context.Context, site *dispatch.Site, id stri
 	if argv = append(argv, id); a.path != "" {
 		argv = append(argv, a.path)
 	}
-	cmd := site.Command(ctx, onTerminal(), argv...)
+	at := hpccAt(site)
+	cmd := site.Command(ctx, at.Terminal, argv...)
 	cmd.Stderr = os.Stderr
-	r, err := results.Run(cmd, func(err error) error { return remoteError(err, site) })
+	r, err := results.Run(cmd, func(err error) error { return statusOf(at.Fault(err)) })
 	if err != nil {
 		return nil, fmt.Errorf("site %s: %w", site.Name, err)
 	}

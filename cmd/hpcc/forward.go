@@ -19,6 +19,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/job/tunnel"
 	"hpcc/store"
 	"hpcc/text"
@@ -145,7 +146,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, index, err := findTask(ctx, "forward", s.Jobs(), a.task)
+	sub, index, err := site.FindTask(ctx, "forward", false, s.Jobs(), a.task)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (a *jobArgs) checkFrom() error {
 func (a *jobArgs) translate(ctx context.Context, file string, to *destination) (*translate.Translation, error) {
 	dir, home := a.chdir, ""
 	if to.remote != nil {
-		dir, home = to.dir(a.chdir), to.remote.Home
+		dir, home = to.remote.Dir(a.chdir), to.remote.Home
 	}
 	src, err := openSource(file, a.from.dialect, dir, home)
 	if err != nil {

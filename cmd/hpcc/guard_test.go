@@ -23,6 +23,8 @@ var layers = map[string]string{
 	"build":         "conda envfile runtime store unpack",
 	"front":         "job/sshd runtime store/ready unpack",
 	"job":           "front metrics runtime/inherit store/ready",
+	"job/measured":  "job metrics store",
+	"job/site":      "job runtime/probe store", // it sends images, and checks this machine for doctor
 	"metrics":       "runtime/inherit",
 	"conda":         "store",
 	"unpack":        "store",

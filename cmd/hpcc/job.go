@@ -18,6 +18,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
+	"hpcc/job/site"
 	"hpcc/job/translate"
 	"hpcc/store"
 	"hpcc/text"
@@ -376,7 +377,7 @@ func parseGiven(c *cli.Context, flags []cli.Flag) (argv []string) {
 type destination struct {
 	dispatch.Cluster
 	site   *dispatch.Site // empty if the job has no site
-	remote *siteInfo      // of a remote site; nil for a local one
+	remote *site.Remote   // nil for a local site
 
 	imageFollows bool // in a dry run: hpcc on another machine has the image, and would send it
 }
@@ -439,7 +440,7 @@ func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
 		to.Cluster = a.at.cluster(ctx, site)
 		return to, nil
 	}
-	if to.remote, err = describeSite(ctx, site, a.image); err != nil {
+	if to.remote, err = connect(ctx, site, a.image); err != nil {
 		return nil, err
 	}
 	to.Cluster = dispatch.Cluster{Target: cmp.Or(a.at.to, site.Scheduler, to.remote.Target), Site: site.Name}

@@ -20,6 +20,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -51,7 +52,7 @@ type logsArgs struct {
 	tail           int           // lines; -1 for all
 	since          time.Duration // 0 for all tasks
 	flags          []string      // the flags above as arguments, for hpcc at a site
-	in             jobScope
+	in             site.Scope
 	store          string
 }
 
@@ -93,12 +94,12 @@ func (a *logsArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, err := a.in.find(ctx, s.Jobs(), a.id)
+	sub, err := a.in.Find(ctx, s.Jobs(), a.id)
 	if err != nil {
 		return err
 	}
-	if sub.site != nil {
-		return passOn(ctx, sub.site, slices.Concat([]string{"logs"}, a.flags, []string{sub.id}, a.tasks)...)
+	if sub.Site != nil {
+		return passOn(ctx, sub.Site, slices.Concat([]string{"logs"}, a.flags, []string{sub.ID}, a.tasks)...)
 	}
 	kept := sub.Submission.Logs()
 	defer kept.Close()

@@ -23,6 +23,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -242,7 +243,7 @@ func (a *nodesArgs) clusters(ctx context.Context) (local []dispatch.Cluster, rem
 		}
 		return []dispatch.Cluster{a.at.cluster(ctx, site)}, nil, nil
 	}
-	sites, err := readSites()
+	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -319,9 +320,9 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, 
 	if queue != "" {
 		argv = append(argv, "--queue="+queue)
 	}
-	out, err := t.Ask(ctx, onTerminal(), answerTimeout, argv...)
+	out, err := t.Ask(ctx, onTerminal(), site.AnswerTimeout, argv...)
 	if err != nil {
-		return nil, siteHint(err, t)
+		return nil, err
 	}
 	var rows []nodeRow
 	err = eachObject(t, out, func(line []byte) error {

@@ -15,6 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -111,9 +112,9 @@ func (r *capacityReport) clusters(ctx context.Context, dir string, local []dispa
 		x.Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
 		return x, err
 	}, func(t *dispatch.Site) (x capacityReport, err error) {
-		out, err := t.Ask(ctx, onTerminal(), answerTimeout, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
+		out, err := t.Ask(ctx, onTerminal(), site.AnswerTimeout, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
 		if err != nil {
-			return x, siteHint(err, t)
+			return x, err
 		}
 		return x, eachObject(t, out, func(line []byte) error { return x.take(line, t.Name) })
 	})
@@ -171,7 +172,7 @@ func gpusOf(dir string) gpuWaste {
 	files, _ := filepath.Glob(filepath.Join(dir, "task.*.jsonl"))
 	var sum metrics.GPUTime
 	for _, f := range files {
-		if _, attempt, ok := job.TaskOf(strings.TrimSuffix(filepath.Base(f), recordExt)); !ok || attempt >= 0 {
+		if _, attempt, ok := job.TaskOf(strings.TrimSuffix(filepath.Base(f), ".jsonl")); !ok || attempt >= 0 {
 			continue
 		}
 		rec, err := metrics.ReadRecord(f, true)

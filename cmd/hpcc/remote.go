@@ -1,195 +1,103 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
 	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
 )
 
-// hpcc reaches hpcc on another machine over ssh. "hpcc here" describes that machine, and
-// "hpcc submit --job -" reads a job as JSON, so that no shell interprets its arguments.
-// Everything else uses the public commands.
-
-// A jobMessage is a job for hpcc on another machine.
-type jobMessage struct {
-	Protocol int        `json:"protocol"`
-	Version  string     `json:"version"`
-	Target   job.Target `json:"target"`
-	Job      *job.Job   `json:"job"`
-	Files    []jobFile  `json:"files,omitempty"`         // files that the arguments of the job name
-	Follows  bool       `json:"image_follows,omitempty"` // destination.imageFollows
+// hpccAt returns hpcc at a site that ssh reaches. Commands there may ask for a password on the terminal.
+func hpccAt(s *dispatch.Site) *site.Remote {
+	return &site.Remote{Site: s, Own: version, Terminal: onTerminal()}
 }
 
-// A jobFile is a file on this machine that a job needs.
-type jobFile struct {
-	Name string `json:"name"` // absolute path, as in the job
-	Data []byte `json:"data"`
+// onTerminal reports whether the user can answer a prompt of ssh.
+func onTerminal() bool {
+	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
 }
 
-// maxJobMessage is the maximum size of a job with its files, in bytes of JSON.
-const maxJobMessage = 256 << 20
-
-// digestOf returns the digest of an image, or "" if the store does not have it.
-func digestOf(s *store.Store, name string, p *v1.Platform) string {
-	img, err := s.Get(name, p)
-	if err != nil {
-		return ""
+// connect asks hpcc at a site for its directories, its scheduler and the digest of an image.
+func connect(ctx context.Context, s *dispatch.Site, image string) (*site.Remote, error) {
+	r := hpccAt(s)
+	note, err := r.Describe(ctx, image)
+	if note != "" {
+		say("%s", note)
 	}
-	d, err := img.Digest()
-	if err != nil {
-		return ""
-	}
-	return d.String()
+	return r, err
 }
 
-// Timeouts for the answer of a site.
-const (
-	answerTimeout   = 30 * time.Second
-	passwordTimeout = 3 * time.Minute // when the user may have to type a password
-)
-
-// answerTime returns the timeout for the answer of a site. It is longer on a terminal.
-func answerTime() time.Duration {
-	if onTerminal() {
-		return passwordTimeout
-	}
-	return answerTimeout
-}
-
-// describeSite asks a site for its directories, its scheduler and the digest of an image.
-func describeSite(ctx context.Context, site *dispatch.Site, image string) (*siteInfo, error) {
-	argv := []string{"here"}
-	if image != "" {
-		argv = append(argv, "--image="+image)
-	}
-	out, err := site.Ask(ctx, onTerminal(), answerTime(), argv...)
-	if err != nil {
-		return nil, siteHint(err, site)
-	}
-	g := &siteInfo{}
-	if err := json.Unmarshal(out, g); err != nil || g.Protocol != protocol || !filepath.IsAbs(g.Home) {
-		return nil, text.Hint(fmt.Errorf("site %s: its hpcc does not understand this version (%s)", site.Name, version), "hpcc sites --install %s", site.Name)
-	}
-	if g.Version != version {
-		say("site %s has hpcc %s, this is %s; \"hpcc sites --install %s\" installs this version", site.Name, g.Version, version, site.Name)
-	}
-	return g, nil
-}
-
-// siteHint adds a hint to an error of a site.
-func siteHint(err error, site *dispatch.Site) error {
-	var none *dispatch.NoProgramError
-	switch {
-	case errors.As(err, &none):
-		return text.Hint(err, "hpcc sites --install %s installs it", site.Name)
-	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unknown flag"):
-		return text.Hint(err, "the site has an older hpcc; update it with hpcc sites --install %s", site.Name)
+// statusOf lets hpcc end with the exit status of a command at a site, which has printed its own message.
+func statusOf(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		return exitStatus(exit.ExitCode())
 	}
 	return err
 }
 
-// dir returns the directory in which a job with --chdir starts at a remote site.
-func (to *destination) dir(chdir string) string {
-	return pathBelow(pathBelow(to.remote.Home, to.site.Dir), chdir)
+// passOn runs a command of hpcc at the site, with the output of this process.
+func passOn(ctx context.Context, s *dispatch.Site, argv ...string) error {
+	return statusOf(hpccAt(s).Run(ctx, nil, os.Stdout, os.Stderr, argv...))
 }
 
-// pathBelow resolves a path at the site, relative to dir.
-func pathBelow(dir, p string) string {
-	p = strings.TrimPrefix(p, "~/")
-	if path.IsAbs(p) {
-		return path.Clean(p)
-	}
-	return path.Join(dir, p)
+// message returns the job as hpcc at another machine gets it.
+func (to *destination) message(j *job.Job) *site.Message {
+	return &site.Message{Target: to.Target, Job: j, Follows: to.imageFollows}
+}
+
+// askRemote passes a job to a command of hpcc at the site and returns the output.
+func askRemote(ctx context.Context, j *job.Job, to *destination, argv ...string) ([]byte, error) {
+	out, err := to.remote.Pass(ctx, to.message(j), os.Stderr, argv...)
+	return out, statusOf(err)
+}
+
+// interactRemote runs the script of an interactive job at the site on this terminal.
+func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
+	return statusOf(to.remote.Interact(ctx, to.message(j)))
 }
 
 // fillRemotePaths fills in the paths of a job for a remote site.
 func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
-	j.Store, j.Program, j.Dir = to.remote.Store, to.remote.Program, to.dir(a.chdir)
 	if j.Image = a.image; namesSquashFS(j.Image) {
-		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
+		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).
+			Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
 	}
-	if isPath(j.Image) {
-		j.Image = pathBelow(j.Dir, j.Image)
-	}
+	to.remote.Complete(j, a.chdir, isPath(j.Image))
 	return nil
 }
 
-// encodeJob encodes a job for hpcc at the site, with the files on this machine that it names.
-func encodeJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
-	h := jobMessage{Protocol: protocol, Version: version, Target: to.Target, Job: j, Follows: to.imageFollows}
-	var names []string
-	for _, w := range j.Run {
-		for _, flag := range []string{"--set-env=", "--set-env0="} {
-			if name, ok := strings.CutPrefix(w, flag); ok && !strings.Contains(name, "=") {
-				names = append(names, name)
-			}
-		}
-	}
-	if j.Params.File != "" {
-		names = append(names, j.Params.File)
-	}
-	for _, name := range names {
-		if strings.ContainsAny(name, "{}") {
-			return nil, text.Usagef("%s: files that are named after the task are not sent to site %s", name, to.site.Name).Hint("copy them to the site and let the program read them")
-		}
-		b, err := readBounded(name)
-		if err != nil {
-			return nil, fmt.Errorf("reading a file for site %s: %w", to.site.Name, err)
-		}
-		if len(b) == maxInput {
-			return nil, fmt.Errorf("%s: larger than %s, the limit for files that are sent with a job", name, text.Size(maxInput))
-		}
-		h.Files = append(h.Files, jobFile{name, b})
-	}
-	var b bytes.Buffer
-	return &b, json.NewEncoder(&b).Encode(h)
-}
-
-// receiveJob reads a job from standard input, as hpcc on another machine encoded it, and
+// receiveJob reads a job from standard input, as hpcc on another machine sent it, and
 // completes it for this machine. dir is the directory of the store.
 func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error) {
-	d := json.NewDecoder(io.LimitReader(files.Stdin(), maxJobMessage))
-	d.DisallowUnknownFields()
-	var h jobMessage
-	err := d.Decode(&h)
-	if err == nil && (h.Protocol != protocol || h.Job == nil) {
-		err = fmt.Errorf("protocol version %d, not %d", h.Protocol, protocol)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading a job from hpcc %s on another machine (this is %s): %w", h.Version, version, err)
-	}
-	site, err := defaultSite()
+	m, err := site.Receive(files.Stdin(), version)
 	if err != nil {
 		return nil, nil, err
 	}
-	j, to := h.Job, &destination{Cluster: site.Cluster(ctx), site: site}
-	if h.Target != to.Target {
-		to = &destination{Cluster: dispatch.Cluster{Target: h.Target}, site: &dispatch.Site{}}
+	at, err := site.Default()
+	if err != nil {
+		return nil, nil, err
 	}
-	to.imageFollows = h.Follows
+	j, to := m.Job, &destination{Cluster: at.Cluster(ctx), site: at}
+	if m.Target != to.Target {
+		to = &destination{Cluster: dispatch.Cluster{Target: m.Target}, site: &dispatch.Site{}}
+	}
+	to.imageFollows = m.Follows
 	if err := fillProgram(j, dir, to.site); err != nil {
 		return nil, nil, err
 	}
@@ -198,28 +106,15 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 		return nil, nil, err
 	}
 	if want := j.ImageDigest; !to.Target.Pods() && !to.imageFollows {
-		if err := pinImage(j, dir); err != nil {
-			return nil, nil, err
+		err := pinImage(j, dir)
+		if err == nil {
+			err = m.CheckImage(s, want)
 		}
-		if want != "" && digestOf(s, j.ExactImage(), nil) != want {
-			return nil, nil, fmt.Errorf("the name %s refers to another image at this site since the job was sent; submit the job again", j.Image)
-		}
-	}
-	for _, f := range h.Files {
-		file, err := job.KeepFile(s.Jobs(), filepath.Base(f.Name), f.Data)
 		if err != nil {
 			return nil, nil, err
 		}
-		for i, w := range j.Run {
-			if flag, name, ok := strings.Cut(w, "="); ok && name == f.Name && (flag == "--set-env" || flag == "--set-env0") {
-				j.Run[i] = flag + "=" + file
-			}
-		}
-		if j.Params.File == f.Name {
-			j.Params.File = file
-		}
 	}
-	if err := j.Params.Reopen(); err != nil {
+	if err := m.KeepFiles(s.Jobs()); err != nil {
 		return nil, nil, err
 	}
 	sayNotes(to.site.Apply(j))
@@ -230,23 +125,34 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destination) error {
 	for _, name := range []string{"backfill", "time-min"} {
 		if a.set[name] {
-			return text.Usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).Hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
+			return text.Usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).
+				Hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
 		}
 	}
 	s, err := store.Open(a.store)
-	if err != nil {
+	if err != nil || j.Image == "" || isPath(j.Image) {
 		return err
 	}
-	image, err := missingImage(s, j, to)
+	here := *j
+	if err := pinImage(&here, s.Dir()); err != nil {
+		return err
+	}
+	missing, err := to.remote.Missing(s, j, here.ExactImage(), to.Target.Pods())
 	switch {
-	case err != nil || image == "":
+	case err != nil || !missing:
 		return err
 	case a.dryRun:
 		to.imageFollows = true
 		say("note: hpcc submit sends image %s to site %s first", j.Image, to.site.Name)
 		return nil
 	}
-	return sendImage(ctx, s, image, j, to)
+	bar := terminal.NewBar("sending " + j.Image + " to " + to.site.Name)
+	err = to.remote.Send(ctx, s, here.ExactImage(), j.Image, os.Stderr, func(n int64) { bar.Bytes(n, 0) })
+	bar.End()
+	if err == nil {
+		say("image %s sent to site %s", j.Image, to.site.Name)
+	}
+	return statusOf(err)
 }
 
 // reportRemoteFit is reportFit at a remote site.
@@ -266,152 +172,14 @@ func (a *submitArgs) sendRemote(ctx context.Context, j *job.Job, to *destination
 	if err != nil {
 		return nil, err
 	}
-	out, err := askRemote(ctx, j, to, "submit", "--job", "-", "--json", "--record")
+	sub, err := to.remote.Submit(ctx, to.message(j), os.Stderr)
 	if err != nil {
-		return nil, err
+		return nil, statusOf(err)
 	}
-	var sub dispatch.Submission
-	if err := json.Unmarshal(out, &sub); err != nil || sub.ID == "" || sub.Job == nil {
-		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is not a job; \"hpcc status --on %s\" shows whether it was submitted", to.site.Name, out[:min(len(out), 100)], to.site.Name)
-	}
-	sub.Site = to.site.Name
-	if err := to.site.Sent(s.Jobs(), &sub); err != nil {
+	if err := to.site.Sent(s.Jobs(), sub); err != nil {
 		say("warning: %v", err)
 	}
-	return &sub, a.printSubmitted(&sub, to.site.Name+" ("+string(to.Target)+")")
-}
-
-// askRemote passes a job to a command of hpcc at the site and returns the output.
-func askRemote(ctx context.Context, j *job.Job, to *destination, argv ...string) ([]byte, error) {
-	text, err := encodeJob(j, to)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	cmd := to.site.Command(ctx, onTerminal(), argv...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = text, &out, os.Stderr
-	err = remoteError(cmd.Run(), to.site)
-	return out.Bytes(), err
-}
-
-// remoteError converts the error of a command at a site. That command has already printed its
-// own message.
-func remoteError(err error, site *dispatch.Site) error {
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return nil
-	}
-	if fault := site.Fault(err, ""); fault != nil {
-		return siteHint(fault, site)
-	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exitStatus(exit.ExitCode())
-	}
-	return err
-}
-
-// onTerminal reports whether the user can answer a prompt of ssh.
-func onTerminal() bool {
-	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
-}
-
-// interactRemote runs the script of an interactive job at the site on this terminal.
-func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
-	script, err := askRemote(ctx, j, to, "script", "--job", "-", "--keep")
-	if err != nil {
-		return err
-	}
-	cmd := to.site.Shell(ctx, onTerminal(), onTerminal(), string(script))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Exited() { // of the program, or of ssh, which has printed the reason
-		return exitStatus(exit.ExitCode())
-	}
-	return remoteError(err, to.site)
-}
-
-// passOn runs a command of hpcc at the site and returns its exit status.
-func passOn(ctx context.Context, site *dispatch.Site, argv ...string) error {
-	cmd := site.Command(ctx, onTerminal(), argv...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return remoteError(cmd.Run(), site)
-}
-
-// missingImage returns the exact image to send to the site, or "" if the site has an image of that digest. It records
-// the digest for the site's architecture in the job.
-func missingImage(s *store.Store, j *job.Job, to *destination) (string, error) {
-	if j.Image == "" || isPath(j.Image) {
-		return "", nil
-	}
-	here := *j
-	if err := pinImage(&here, s.Dir()); err != nil {
-		return "", err
-	}
-	image := here.ExactImage()
-	local := digestOf(s, image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
-	if !to.Target.Pods() {
-		j.ImageDigest = cmp.Or(local, to.remote.Image)
-	}
-	switch {
-	case local == to.remote.Image && local != "", local == "" && to.remote.Image != "":
-		return "", nil
-	case local == "":
-		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
-		return "", text.Hint(fmt.Errorf("site %s does not have image %q, and this machine cannot send it: %w", to.site.Name, j.Image, err), "build or pull it with --platform linux/%s", to.remote.Arch)
-	}
-	return image, nil
-}
-
-// sendImage sends an image to the site, which names it as the job does.
-func sendImage(ctx context.Context, s *store.Store, image string, j *job.Job, to *destination) error {
-	b := terminal.NewBar("sending " + j.Image + " to " + to.site.Name)
-	defer b.End()
-	cmd := to.site.Command(ctx, onTerminal(), "load", "-", j.Image)
-	cmd.Stderr = os.Stderr
-	pipe, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("sending %s to site %s: %w", j.Image, to.site.Name, err)
-	}
-	sent := s.SaveTo(ctx, image, &countedWriter{w: pipe, report: func(n int64) { b.Bytes(n, 0) }})
-	pipe.Close()
-	err = cmd.Wait()
-	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // a broken pipe means that the command at the site failed
-		return sent
-	}
-	if err := remoteError(err, to.site); err != nil {
-		return err
-	}
-	if sent == nil {
-		say("image %s sent to site %s", j.Image, to.site.Name)
-	}
-	return sent
-}
-
-// A countedWriter reports the number of bytes written so far.
-type countedWriter struct {
-	w      io.Writer
-	n      int64
-	report func(int64)
-}
-
-func (c *countedWriter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	c.report(c.n)
-	return n, err
-}
-
-// readSites reads the files that define sites.
-func readSites() (*dispatch.Sites, error) {
-	s, err := dispatch.ReadSites(dispatch.SiteFiles())
-	if err != nil {
-		return nil, (&text.Error{Err: err, Status: text.StatusUsage}).Hint("\"hpcc sites --help\" shows an example")
-	}
-	return s, nil
+	return sub, a.printSubmitted(sub, to.site.Name+" ("+string(to.Target)+")")
 }
 
 // A siteChoice holds --on and --to.
@@ -439,7 +207,7 @@ func newSiteChoice(on, to string) (siteChoice, error) {
 // site returns the site of --on, or else the default site, unless --to names another
 // scheduler. Without either it returns an empty site.
 func (w siteChoice) site() (*dispatch.Site, error) {
-	sites, err := readSites()
+	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
 		return nil, err
 	}
@@ -474,35 +242,8 @@ func onFlag() cli.Flag {
 	return &cli.StringFlag{Name: "on", Usage: "ask only site `NAME`"}
 }
 
-// A jobScope limits where a command looks for jobs.
-type jobScope struct {
-	on    string // the name of a site; "" for all
-	local bool   // --here: ask no site over ssh
-}
-
-func parseJobScope(c *cli.Context) jobScope { return jobScope{c.String("on"), c.Bool("here")} }
-
-// remote returns the remote sites, or only the site of --on. includeLocal reports whether the jobs of
-// this machine are in the scope.
-func (w jobScope) remote() (sites []*dispatch.Site, includeLocal bool, err error) {
-	if w.local {
-		return nil, true, nil
-	}
-	s, err := readSites()
-	if err != nil {
-		return nil, false, err
-	}
-	if w.on == "" {
-		return s.Remote(), true, nil
-	}
-	t, err := s.Find(w.on)
-	if err != nil {
-		return nil, false, text.Usagef("--on: %w", err)
-	}
-	if t.SSH == "" {
-		return nil, true, nil
-	}
-	return []*dispatch.Site{t}, false, nil
+func parseJobScope(c *cli.Context) site.Scope {
+	return site.Scope{On: c.String("on"), Local: c.Bool("here"), Note: sayLine}
 }
 
 // eachJob is the command line of a verb that handles several jobs in the same way.
@@ -510,7 +251,7 @@ type eachJob struct {
 	verb     string
 	ids      []string
 	switches []string // flags for hpcc at a site
-	in       jobScope
+	in       site.Scope
 	store    string
 }
 
@@ -539,9 +280,9 @@ func (a *eachJob) each(ctx context.Context, do func(st *store.Store, s *dispatch
 	if err != nil {
 		return err
 	}
-	var list []foundJob
+	var list []site.Found
 	for _, id := range a.ids {
-		f, err := a.in.find(ctx, s.Jobs(), id)
+		f, err := a.in.Find(ctx, s.Jobs(), id)
 		if err != nil {
 			return err
 		}
@@ -551,8 +292,8 @@ func (a *eachJob) each(ctx context.Context, do func(st *store.Store, s *dispatch
 	var failed error
 	for _, f := range list {
 		err := error(nil)
-		if f.site != nil {
-			err = passOn(ctx, f.site, slices.Concat([]string{a.verb}, a.switches, []string{f.id})...)
+		if f.Site != nil {
+			err = passOn(ctx, f.Site, slices.Concat([]string{a.verb}, a.switches, []string{f.ID})...)
 		} else if _, err = readTasks(filepath.Join(s.Jobs(), f.ID)); err == nil {
 			err = do(s, f.Submission)
 		}
@@ -592,62 +333,4 @@ func readTasks(home string) ([]job.Task, error) {
 		err = nil
 	}
 	return tasks, err
-}
-
-// A foundJob is a job of this machine, or the ID of a job of a site.
-type foundJob struct {
-	*dispatch.Submission
-	site *dispatch.Site
-	id   string
-}
-
-// find finds a job by its ID, a prefix of it or its name. dir is the directory of all jobs.
-func (w jobScope) find(ctx context.Context, dir, id string) (foundJob, error) {
-	sites, includeLocal, err := w.remote()
-	if err != nil {
-		return foundJob{}, err
-	}
-	none := error(&dispatch.NoJobError{ID: id})
-	if includeLocal {
-		sub, err := dispatch.Find(dir, id)
-		if err == nil {
-			if n := sub.Namesakes(); n > 1 {
-				say("%s is %s, the newest of %d jobs with this name", id, sub.ID, n)
-			}
-			return foundJob{Submission: sub}, nil
-		}
-		if none = err; !errors.As(err, new(*dispatch.NoJobError)) {
-			return foundJob{}, err
-		}
-	}
-	site, full, err := dispatch.Owner(ctx, dir, sites, id)
-	if err == nil && site == nil {
-		err = none
-	}
-	return foundJob{site: site, id: full}, err
-}
-
-// findTask finds JOB or JOB.TASK of this machine for a verb. If a remote site has the job, the
-// error contains the command to run there.
-func findTask(ctx context.Context, verb, dir, name string) (*dispatch.Submission, int, error) {
-	sub, index, err := dispatch.FindTask(dir, name)
-	if !errors.As(err, new(*dispatch.NoJobError)) {
-		return sub, index, err
-	}
-	sites, _, serr := jobScope{}.remote()
-	if serr != nil {
-		return nil, 0, serr
-	}
-	id := name
-	if i := strings.LastIndexByte(name, '.'); i > 0 {
-		id = name[:i]
-	}
-	if site, _, oerr := dispatch.Owner(ctx, dir, sites, id); oerr == nil && site != nil {
-		m := &text.Error{Err: fmt.Errorf("job %s belongs to site %s, whose nodes are reachable only from that site", id, site.Name)}
-		if verb == sshVerb { // its streams are not for a terminal
-			return nil, 0, m.Hint("ProxyCommand ssh %s hpcc %s %%n", site.SSH, verb)
-		}
-		return nil, 0, m.Hint("ssh -t %s hpcc %s …", site.SSH, verb)
-	}
-	return nil, 0, err
 }

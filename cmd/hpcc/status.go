@@ -18,6 +18,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -48,7 +49,7 @@ Without JOB, it shows all jobs that have not ended and the 100 newest others.
 
 type statusArgs struct {
 	ids     []string // of jobs; empty for all jobs
-	in      jobScope
+	in      site.Scope
 	store   string
 	all     bool   // all jobs that have ended, not only the newest
 	running bool   // only jobs that have not ended
@@ -126,7 +127,7 @@ func (a *statusArgs) newest(list []*dispatch.Status) (shown []*dispatch.Status, 
 
 // statuses queries the schedulers of this machine and the sites, all at the same time.
 func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch.Status, warnings []string, err error) {
-	sites, includeLocal, err := a.in.remote()
+	sites, includeLocal, err := a.in.Remote()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,7 +155,7 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 		return nil, nil, err
 	}
 	list = slices.DeleteFunc(list, func(st *dispatch.Status) bool {
-		elsewhere := includeLocal && a.in.on != "" && st.Site != a.in.on
+		elsewhere := includeLocal && a.in.On != "" && st.Site != a.in.On
 		return elsewhere || (a.running && !st.Active()) || (a.user != "" && st.User != a.user)
 	})
 	return list, append(warnings, remoteWarnings...), nil

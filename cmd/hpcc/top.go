@@ -15,6 +15,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -47,7 +48,7 @@ const topInterval = 2
 
 type topArgs struct {
 	id    string
-	in    jobScope
+	in    site.Scope
 	store string
 	sort  string
 	every time.Duration
@@ -76,13 +77,13 @@ func (a *topArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.in.find(ctx, s.Jobs(), a.id)
+	f, err := a.in.Find(ctx, s.Jobs(), a.id)
 	if err != nil {
 		return err
 	}
-	refresh := func() (*dispatch.Usage, error) { return remoteTop(ctx, f.site, f.id) }
-	if f.site == nil {
-		local := &dispatch.UsageReader{Dir: s.Jobs(), ID: f.Submission.ID, All: a.once, Tail: []string{build.EntryFile, "entry", "--tail"}}
+	refresh := func() (*dispatch.Usage, error) { return remoteTop(ctx, f.Site, f.ID) }
+	if f.Site == nil {
+		local := &dispatch.UsageReader{Dir: s.Jobs(), ID: f.ID, All: a.once, Tail: []string{build.EntryFile, "entry", "--tail"}}
 		refresh = func() (*dispatch.Usage, error) { return local.Refresh(ctx) }
 	}
 	for drawn := 0; ; {
@@ -115,9 +116,9 @@ func (a *topArgs) run(ctx context.Context) error {
 
 // remoteTop asks hpcc at the site of the job.
 func remoteTop(ctx context.Context, site *dispatch.Site, id string) (*dispatch.Usage, error) {
-	out, err := site.Ask(ctx, onTerminal(), answerTime(), "top", "--json", id)
+	out, err := hpccAt(site).Ask(ctx, "top", "--json", id)
 	if err != nil {
-		return nil, siteHint(err, site)
+		return nil, err
 	}
 	now := &dispatch.Usage{}
 	if err := json.Unmarshal(out, now); err != nil || now.Type != "top" {

@@ -65,9 +65,17 @@ func SiteFiles() []string {
 // maxSiteFile bounds a site file, in bytes.
 const maxSiteFile = 1 << 20
 
-// ReadSites reads the files that exist. An unknown key or an invalid value is an error with
-// file and line.
+// ReadSites reads the files that exist. An unknown key or an invalid value is a usage error with
+// file, line and a hint.
 func ReadSites(files []string) (*Sites, error) {
+	s, err := readSites(files)
+	if err != nil {
+		return nil, (&text.Error{Err: err, Status: text.StatusUsage}).Hint("\"hpcc sites --help\" shows an example")
+	}
+	return s, nil
+}
+
+func readSites(files []string) (*Sites, error) {
 	s := &Sites{list: map[string]*Site{}}
 	for _, file := range files {
 		switch err := s.read(file); {

@@ -119,7 +119,7 @@ func lastLine(text, none string) string {
 }
 
 // Ask runs the site's hpcc and returns its standard output; it fails after limit. With
-// terminal ssh may ask for a password.
+// terminal ssh may ask for a password. Errors have hints.
 func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -132,9 +132,20 @@ func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, argv
 		return out, nil
 	}
 	if fault := t.Fault(err, stderr); fault != nil {
-		return nil, fault
+		return nil, t.Hint(fault)
 	}
-	return nil, fmt.Errorf("site %s: %s", t.Name, strings.TrimPrefix(lastLine(firstError(stderr), err.Error()), "hpcc: error: "))
+	return nil, t.Hint(fmt.Errorf("site %s: %s", t.Name, strings.TrimPrefix(lastLine(firstError(stderr), err.Error()), "hpcc: error: ")))
+}
+
+// Hint adds a hint to an error of the site, if another version of hpcc there can help.
+func (t *Site) Hint(err error) error {
+	switch {
+	case errors.As(err, new(*NoProgramError)):
+		return text.Hint(err, "hpcc sites --install %s installs it", t.Name)
+	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unknown flag"):
+		return text.Hint(err, "the site has an older hpcc; update it with hpcc sites --install %s", t.Name)
+	}
+	return err
 }
 
 // firstError returns the error line of hpcc's output, or all of it.

@@ -1,4 +1,4 @@
-package main
+package measured
 
 import (
 	"os"
@@ -41,7 +41,7 @@ func TestRequestAdvice(t *testing.T) {
 		f := &metrics.Footer{Wall: test.wall, Usage: metrics.Usage{User: test.cpu}, Memory: 6 * gib, MemoryFrom: test.from}
 		x := &report.Task{Ending: report.Done, Header: metrics.Header{Asked: test.asked}, Footer: f, Ranks: test.ranks, Measured: !test.known,
 			Figures: map[string]float64{"wall_s": test.wall, "cpu_s": test.cpu, "memory_peak_bytes": 6 * gib}}
-		if got := strings.Join(requestAdvice(&report.System{Tasks: []*report.Task{x}}), "\n"); got != test.want {
+		if got := strings.Join(adviseRequests(&report.System{Tasks: []*report.Task{x}}), "\n"); got != test.want {
 			t.Errorf("%s: %q; want %q", test.name, got, test.want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestNoRequestAdvice(t *testing.T) {
 		{"one that took no time", []*report.Task{run(8, used(hour, hour)), run(8, map[string]float64{"wall_s": 0})}, "1.0 of 8 processors were busy: ask for 1"},
 		{"a long run on 1, and a short one on 16, both busy", []*report.Task{run(1, used(15*hour, 15*hour)), run(16, used(hour, 16*hour))}, ""},
 	} {
-		if got := strings.Join(requestAdvice(&report.System{Tasks: test.tasks}), "\n"); got != test.want {
+		if got := strings.Join(adviseRequests(&report.System{Tasks: test.tasks}), "\n"); got != test.want {
 			t.Errorf("%s: %q; want %q", test.name, got, test.want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestAdviceOfRuns(t *testing.T) {
 		test.change(&known.Header, known.Footer)
 		r, err := report.Read([]report.Source{{Name: "a", Runs: []report.Run{{Known: known}}}}, report.Options{})
 		testenv.Check(t, err)
-		if got := strings.Join(requestAdvice(r.Systems[0]), "\n"); got != test.want {
+		if got := strings.Join(adviseRequests(r.Systems[0]), "\n"); got != test.want {
 			t.Errorf("%s: %q; want %q", test.name, got, test.want)
 		}
 	}
@@ -154,12 +154,12 @@ func TestHiddenPlace(t *testing.T) {
 	}
 	sub := &dispatch.Submission{Job: &job.Job{Dir: hidden}}
 	tasks := []report.SweepTask{{Index: 1}, {Index: 2}}
-	p, err := findResults("", sub, t.TempDir(), tasks)
+	p, err := new(Sweeps).findResults(sub, t.TempDir(), tasks)
 	if err != nil || !p.own {
 		t.Fatalf("%+v, %v; want the task's own directory", p, err)
 	}
 	p.root.Close()
-	if _, err := findResults("out/{task}", sub, t.TempDir(), tasks); err == nil {
+	if _, err := (&Sweeps{Results: "out/{task}"}).findResults(sub, t.TempDir(), tasks); err == nil {
 		t.Error("there is no error for a named directory that cannot be opened")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package site
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,15 +21,15 @@ import (
 	"hpcc/text"
 )
 
-// siteChecks returns the checks of the site around this host: file systems, schedulers,
-// proxies and limits.
-func siteChecks(dir string) []probe.Check {
+// Checks returns the checks of the site around this host for "hpcc doctor": file systems, schedulers, sites,
+// proxies and limits. dir is the directory of the store, and own the version of this hpcc.
+func Checks(dir, own string) []probe.Check {
 	return []probe.Check{
 		{Name: "store", Look: func(context.Context) probe.Feature { return storeFeature(dir) }},
 		{Name: "node-local storage", Look: func(context.Context) probe.Feature { return localFeature() }},
 		{Name: "limits", Look: func(context.Context) probe.Feature { return limitsFeature() }},
 		{Name: "schedulers", Look: schedulersFeature},
-		{Name: "sites", Look: sitesFeature},
+		{Name: "sites", Look: func(ctx context.Context) probe.Feature { return sitesFeature(ctx, own) }},
 		{Name: "proxies", Look: func(context.Context) probe.Feature { return proxiesFeature() }},
 		{Name: "git and ssh", Look: func(context.Context) probe.Feature { return gitFeature() }},
 	}
@@ -173,6 +174,28 @@ func schedulersFeature(ctx context.Context) probe.Feature {
 	return f
 }
 
+// doctorTimeout is the time of a site to answer. It is short, because the other checks take milliseconds.
+const doctorTimeout = 2 * time.Second
+
+// sitesFeature asks the sites.
+func sitesFeature(ctx context.Context, own string) probe.Feature {
+	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
+	if err != nil {
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; \"hpcc sites --help\" shows an example"}
+	}
+	if len(sites.Files) == 0 {
+		return probe.Feature{State: probe.OK, Why: "not configured: jobs go to the scheduler of this machine"}
+	}
+	f := probe.Feature{State: probe.OK, Why: strings.Join(sites.Files, ", ")}
+	for _, st := range States(ctx, sites, doctorTimeout) {
+		if st.Problem != "" {
+			f.State, f.Do = probe.Limited, "hpcc sites"
+		}
+		f.Why += fmt.Sprintf("; %s (%s) %s", st.Name, strings.TrimPrefix(st.Scheduler+", "+st.Access(), ", "), st.Text(own))
+	}
+	return f
+}
+
 // proxiesFeature reports the proxies for downloads, without passwords.
 func proxiesFeature() probe.Feature {
 	var why []string
@@ -217,12 +240,15 @@ func gitFeature() probe.Feature {
 	return probe.Feature{State: probe.OK, Why: "git and ssh are on PATH; " + agent}
 }
 
-// registryFeature checks whether a registry answers.
-func registryFeature(ctx context.Context, host string) probe.Feature {
-	if err := store.Ping(ctx, host); err != nil {
-		return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then use hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
-	}
-	return probe.Feature{State: probe.OK, Why: "the registry answers"}
+// Registry returns the check whether a registry answers.
+func Registry(host string) probe.Check {
+	return probe.Check{Name: "registry " + host, Look: func(ctx context.Context) probe.Feature {
+		if err := store.Ping(ctx, host); err != nil {
+			return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then use hpcc save and hpcc load; or set HTTPS_PROXY",
+				Ask: "may this node open connections to " + host + "?"}
+		}
+		return probe.Feature{State: probe.OK, Why: "the registry answers"}
+	}}
 }
 
 // limitsFeature reports resource limits that are too small for some commands.

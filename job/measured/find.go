@@ -1,4 +1,8 @@
-package main
+// Package measured reads what the runs of jobs left: measured runs and task records for "hpcc report", and the
+// results that tasks wrote.
+//
+//	[NAME=]RUN ─► Finder.Read ─► report.Report ─► Sweeps.Find ─► report.Sweep
+package measured
 
 import (
 	"context"
@@ -12,6 +16,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -24,18 +29,41 @@ const (
 	maxRunRecords = 400_000 // files and directories; a measured task has two files
 )
 
-// recordExt is the file name extension of measured runs.
-const recordExt = ".jsonl"
+// ext is the file name extension of measured runs.
+const ext = ".jsonl"
 
-// A sourceFinder finds the measured runs that the arguments of "hpcc report" name.
-type sourceFinder struct {
-	scope    jobScope
-	store    string
-	attempts bool // include earlier attempts of tasks
+// A Finder finds the measured runs that the arguments of "hpcc report" name.
+type Finder struct {
+	Scope    site.Scope // where to look for jobs
+	Store    string     // directory of the store; "" for the usual one
+	Attempts bool       // include earlier attempts of tasks
+	Warn     func([]string)
+}
+
+// Read finds the systems of arguments of the form [NAME=]RUN, and compares their runs. RUN is a file, a directory or a
+// job. The report starts its advice with that about requests. Errors have hints.
+func (f Finder) Read(ctx context.Context, args []string, o report.Options) (*report.Report, error) {
+	sources, err := f.all(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	r, err := report.Read(sources, o)
+	switch {
+	case errors.As(err, new(*report.DigestError)):
+		return nil, text.Hint(err, "--different compares them anyway; builds of one Dockerfile for two architectures have one digest only if --platform named both")
+	case errors.Is(err, report.ErrNothing):
+		return nil, text.Hint(err, "\"hpcc run --measure\" and \"hpcc submit --measure\" write records; those of jobs are in jobs/ of the store")
+	case err != nil:
+		return nil, err
+	}
+	for _, s := range r.Systems {
+		s.Advice = append(adviseRequests(s), s.Advice...)
+	}
+	return r, nil
 }
 
 // all finds the systems of arguments of the form [NAME=]RUN.
-func (f sourceFinder) all(ctx context.Context, args []string) (list []report.Source, err error) {
+func (f Finder) all(ctx context.Context, args []string) (list []report.Source, err error) {
 	used := map[string]int{}
 	for _, arg := range args {
 		name, run := splitSystem(arg)
@@ -64,14 +92,14 @@ func splitSystem(arg string) (name, run string) {
 }
 
 // one finds the runs of one system: a file, a directory or a job.
-func (f sourceFinder) one(ctx context.Context, run string) (report.Source, error) {
+func (f Finder) one(ctx context.Context, run string) (report.Source, error) {
 	fi, err := os.Stat(run)
 	switch {
 	case err == nil && fi.IsDir():
-		return runsBelow(run, f.attempts)
+		return runsBelow(run, f.Attempts)
 	case err == nil:
-		return report.Source{Name: strings.TrimSuffix(filepath.Base(run), recordExt), Runs: []report.Run{{File: run}}}, nil
-	case strings.ContainsRune(run, '/') || strings.HasSuffix(run, recordExt):
+		return report.Source{Name: strings.TrimSuffix(filepath.Base(run), ext), Runs: []report.Run{{File: run}}}, nil
+	case strings.ContainsRune(run, '/') || strings.HasSuffix(run, ext):
 		return report.Source{}, fmt.Errorf("reading a measured run: %w", err)
 	}
 	return f.ofJob(ctx, run)
@@ -79,25 +107,25 @@ func (f sourceFinder) one(ctx context.Context, run string) (report.Source, error
 
 // ofJob finds the runs of a job. It fetches records that the target keeps, as "hpcc status"
 // does.
-func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, err error) {
-	s, err := store.OpenToRead(f.store)
+func (f Finder) ofJob(ctx context.Context, id string) (src report.Source, err error) {
+	s, err := store.OpenToRead(f.Store)
 	if err != nil {
 		return src, err
 	}
-	found, err := f.scope.find(ctx, s.Jobs(), id)
+	found, err := f.Scope.Find(ctx, s.Jobs(), id)
 	if err != nil {
 		if errors.As(err, new(*dispatch.NoJobError)) {
 			err = text.Hint(fmt.Errorf("%q is not a file, a directory or a job", id), `"hpcc status" lists the jobs`)
 		}
 		return src, err
 	}
-	if found.site != nil {
-		return src, text.Hint(fmt.Errorf("job %s belongs to site %s, which keeps its records", found.id, found.site.Name), "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.site.SSH, found.id)
+	if found.Site != nil {
+		return src, text.Hint(fmt.Errorf("job %s belongs to site %s, which keeps its records", found.ID, found.Site.Name), "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.Site.SSH, found.ID)
 	}
 	// Ignore the error: it is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})
-	warn(warnings)
-	src, err = runsBelow(filepath.Join(s.Jobs(), found.ID), f.attempts)
+	f.Warn(warnings)
+	src, err = runsBelow(filepath.Join(s.Jobs(), found.ID), f.Attempts)
 	for _, st := range list {
 		if st.ID == found.ID && st.Job.Workflow == nil {
 			src.Missing = max(0, st.Total-st.Recorded())
@@ -150,7 +178,7 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 			dirs = append(dirs, path)
 		case strings.HasPrefix(e.Name(), "tasks."): // records of successful tasks, which job.Records reads
 			return nil
-		case e.Type().IsRegular() && strings.HasSuffix(path, recordExt):
+		case e.Type().IsRegular() && strings.HasSuffix(path, ext):
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
 		case !known || !isTask(name):
 			return nil
@@ -184,7 +212,7 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 	}
 	measured := map[string]string{}
 	for _, f := range files {
-		name := strings.TrimSuffix(filepath.Base(f), recordExt)
+		name := strings.TrimSuffix(filepath.Base(f), ext)
 		if _, attempt, ok := job.TaskOf(name); ok && attempt >= 0 && !attempts {
 			continue
 		}
@@ -197,7 +225,7 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d.%d", t.Index, t.Attempt), sub, &t))
 	}
 	for _, f := range files { // runs without a task record
-		if name := strings.TrimSuffix(filepath.Base(f), recordExt); measured[name] != "" {
+		if name := strings.TrimSuffix(filepath.Base(f), ext); measured[name] != "" {
 			src.Runs = append(src.Runs, report.Run{File: f})
 		}
 	}
@@ -241,4 +269,17 @@ func recordOf(sub *dispatch.Submission, t *job.Task) metrics.Record {
 	f.Memory, f.MemoryFrom = f.Usage.MaxRSS, "process"
 	r.Footer = f
 	return r
+}
+
+// ReadPrices reads the file of --price or --power. Errors about its content have the file's name and the line.
+func ReadPrices(file string) (*report.Prices, error) {
+	p := &report.Prices{}
+	at, err := dispatch.ReadTables(file, p)
+	if err != nil {
+		return nil, err
+	}
+	if key, err := p.Check(); err != nil {
+		return nil, at(key, err)
+	}
+	return p, nil
 }
