@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -115,31 +114,16 @@ func (a *attachArgs) attach(ctx context.Context) error {
 		return err
 	}
 	if a.ssh {
-		return serveSSH(ctx, sub, t, dir, a.via)
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // from ssh when it ends
+		defer stop()
+		return sub.ServeSSH(ctx, t, dir, a.via, stdio{os.Stdin, os.Stdout})
 	}
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	if w := sub.Enter(ctx, t, a.argv, terminal); w != nil {
-		return execArgv(sub, t, w)
-	}
-	enter, err := enterArgv(sub, t, dir)
-	if err != nil {
-		return err
-	}
-	w, err := sub.EnterCommand(ctx, t, slices.Concat(enter, []string{"--term", os.Getenv("TERM"), "--"}, a.argv), a.via, terminal)
+	w, err := sub.Attach(ctx, t, a.argv, dir, a.via, os.Getenv("TERM"), terminal)
 	if err != nil {
 		return err
 	}
 	return execArgv(sub, t, w)
-}
-
-// enterArgv returns the command "hpcc enter" for a task, without its last flags. dir is the directory
-// of the store.
-func enterArgv(sub *dispatch.Submission, t *job.Task, dir string) ([]string, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding hpcc itself: %w", err)
-	}
-	return []string{program, "enter", "--store", dir, "--job", sub.ID, "--task", strconv.Itoa(t.Index)}, nil
 }
 
 // execArgv replaces hpcc with a command that reaches the task.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -83,36 +82,4 @@ func echoed(network, addr string, size int) error {
 		err = fmt.Errorf("received %d bytes that differ from the %d bytes sent", len(got), size)
 	}
 	return err
-}
-
-func TestReadForwarding(t *testing.T) {
-	for in, want := range map[string]string{
-		"80":             "{80  -1 }",
-		"8080:80":        "{80  8080 }",
-		"0:80":           "{80  0 }",
-		"tensorboard":    "{0 tensorboard -1 }",
-		"9:jupyter":      "{0 jupyter 9 }",
-		"/a:b/s:80":      "{80  -1 /a:b/s}",
-		"./s:jupyter":    "{0 jupyter -1 ./s}",
-		"0":              "refused",
-		"65536":          "refused",
-		"-1":             "refused",
-		"x":              "{0 x -1 }", // may be the name of a port of the job
-		"debug-1":        "{0 debug-1 -1 }",
-		"Debug":          "refused",
-		"80:":            "refused",
-		":80":            "refused",
-		"1:2:3":          "refused",
-		"/sock":          "refused",
-		"8080:127.0.0.1": "refused",
-	} {
-		f, err := parseForwarding(in)
-		got := fmt.Sprint(f)
-		if err != nil {
-			got = "refused"
-		}
-		if got != want {
-			t.Errorf("parseForwarding(%q) = %s, %v; want %s", in, got, err, want)
-		}
-	}
 }

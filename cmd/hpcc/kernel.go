@@ -408,7 +408,7 @@ func (k *kernelJob) serve(ctx context.Context, s *store.Store, sub *dispatch.Sub
 	if err != nil {
 		return t, err
 	}
-	link, err := startSSH(ctx, sub, t, dir, "")
+	link, err := sub.StartSSH(ctx, t, dir, "")
 	if err != nil {
 		return t, err
 	}

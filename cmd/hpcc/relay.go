@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job/dispatch"
 	"hpcc/job/tunnel"
 )
 
@@ -25,7 +26,7 @@ func parseRelay(c *cli.Context) (*relayArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := parsePort(args[0])
+	port, err := dispatch.ParsePort(args[0])
 	return &relayArgs{port}, err
 }
 

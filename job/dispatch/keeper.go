@@ -121,16 +121,6 @@ func (s *Submission) stillThere(ctx context.Context, ids []string) (map[string]b
 	})
 }
 
-// Enter returns the argv that runs argv, or a shell, next to the program of a task; nil if
-// hpcc itself enters its node.
-func (s *Submission) Enter(ctx context.Context, t *job.Task, argv []string, terminal bool) []string {
-	k := s.keeper()
-	if k == nil {
-		return nil
-	}
-	return k.Enter(s.Within(ctx), t, argv, terminal)
-}
-
 // Read runs argv next to the program of a task whose node hpcc does not see, and returns its
 // output, at most so many bytes of it.
 func (s *Submission) Read(ctx context.Context, t *job.Task, most int64, argv ...string) ([]byte, error) {

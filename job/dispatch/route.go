@@ -75,19 +75,6 @@ func sshArgv(host string, terminal bool, argv []string) []string {
 	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeout), "--", host, "exec " + text.CommandLine(argv)}
 }
 
-// EnterCommand returns the argv that runs a command on a task's node by the first route that
-// works, with this process's streams; terminal reports whether they are a terminal.
-func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, argv []string, via string, terminal bool) ([]string, error) {
-	ways, err := s.ways(t, via, terminal)
-	if err != nil {
-		return nil, err
-	}
-	if ways[0].name == waySSH && len(ways) > 1 && !sshAllowed(ctx, t.Host) {
-		ways = ways[1:]
-	}
-	return ways[0].command(argv), nil
-}
-
 // sshAllowed reports whether ssh to a host works.
 func sshAllowed(ctx context.Context, host string) bool {
 	ctx, cancel := context.WithTimeout(ctx, (sshTimeout+2)*time.Second)

@@ -111,7 +111,7 @@ func (r *Remote) Install(ctx context.Context, stderr io.Writer) (string, error) 
 	}
 	arch := ""
 	if m, ok := strings.CutPrefix(machine, "Linux "); ok {
-		arch = Machines[m]
+		arch = dispatch.Machines[m]
 	}
 	if arch != goruntime.GOARCH {
 		err := fmt.Errorf("site %s is %s, but this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)
@@ -128,9 +128,6 @@ func (r *Remote) Install(ctx context.Context, stderr io.Writer) (string, error) 
 	}
 	return r.shell(ctx, self, stderr, dispatch.Receive(file))
 }
-
-// Machines maps the names of architectures in uname(1) to GOARCH.
-var Machines = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le"}
 
 // shell runs a script at the site and returns its output, which is one line.
 func (r *Remote) shell(ctx context.Context, stdin *os.File, stderr io.Writer, script string) (string, error) {

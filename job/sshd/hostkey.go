@@ -3,9 +3,11 @@ package sshd
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +15,41 @@ import (
 
 	"golang.org/x/crypto/ssh"
 )
+
+// UserKey returns the user's host key; see [HostKey].
+func UserKey() ([]byte, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return nil, fmt.Errorf("finding the directory of the host key: %w", err)
+	}
+	return HostKey(filepath.Join(dir, "hpcc", "ssh_host_ed25519_key"))
+}
+
+// maxKey is the maximum size of a host key, in bytes.
+const maxKey = 64 << 10
+
+// SendKey sends a host key to the server that calls [ReceiveKey].
+func SendKey(w io.Writer, key []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(key))), key...))
+	return err
+}
+
+// ReceiveKey reads the host key that [SendKey] sent.
+func ReceiveKey(r io.Reader) ([]byte, error) {
+	var n uint32
+	err := binary.Read(r, binary.BigEndian, &n)
+	if err == nil && n > maxKey {
+		err = fmt.Errorf("%d bytes", n)
+	}
+	key := make([]byte, min(n, maxKey))
+	if err == nil {
+		_, err = io.ReadFull(r, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receiving the host key: %w", err)
+	}
+	return key, nil
+}
 
 // HostKey returns the private key in a file, in OpenSSH's format. It creates a missing file, which
 // only the user can read. All of the user's tasks have this key, so that ssh knows it after the first

@@ -1,0 +1,38 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestParseForwarding(t *testing.T) {
+	for in, want := range map[string]string{
+		"80":             "{80  -1 }",
+		"8080:80":        "{80  8080 }",
+		"0:80":           "{80  0 }",
+		"tensorboard":    "{0 tensorboard -1 }",
+		"9:jupyter":      "{0 jupyter 9 }",
+		"/a:b/s:80":      "{80  -1 /a:b/s}",
+		"./s:jupyter":    "{0 jupyter -1 ./s}",
+		"0":              "refused",
+		"65536":          "refused",
+		"-1":             "refused",
+		"x":              "{0 x -1 }", // may be the name of a port of the job
+		"debug-1":        "{0 debug-1 -1 }",
+		"Debug":          "refused",
+		"80:":            "refused",
+		":80":            "refused",
+		"1:2:3":          "refused",
+		"/sock":          "refused",
+		"8080:127.0.0.1": "refused",
+	} {
+		f, err := ParseForwarding(in)
+		got := fmt.Sprint(f)
+		if err != nil {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("ParseForwarding(%q) = %s, %v; want %s", in, got, err, want)
+		}
+	}
+}
