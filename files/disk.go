@@ -1,17 +1,21 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"hpcc/text"
 )
 
 // Copy copies a file. The copy must not exist yet; only its owner can read and write it.
@@ -186,4 +190,15 @@ func MaxParallel(want, files int) int {
 		return want
 	}
 	return max(1, min(want, (int(l.Cur)-reservedFiles)/files))
+}
+
+// ReadOnlyHint adds advice to an error that came from writing below dir, if the user cannot write
+// there.
+func ReadOnlyHint(err error, dir, advice string) error {
+	var pe *fs.PathError
+	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") ||
+		(!errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission)) {
+		return err
+	}
+	return text.Hint(err, "%s", advice)
 }

@@ -155,7 +155,28 @@ func (g *Stage) sent(key string) string {
 	if filepath.Dir(dir) != g.s.path("tmp") || !strings.HasPrefix(filepath.Base(dir), sentPrefix) {
 		return ""
 	}
-	return filepath.Join(dir, key)
+	return filepath.Join(dir, SentName(key))
+}
+
+// SentName returns the name of the file that a job sends for a key, a digest or a result of
+// [files.Key]: the part of the key that is the same on all nodes, without the number of the device.
+func SentName(key string) string {
+	if _, rest, hasDevice := strings.Cut(key, "-"); hasDevice {
+		return rest
+	}
+	return key
+}
+
+// LayersSize returns the size of an image's layers, in bytes.
+func LayersSize(img v1.Image) (n int64, err error) {
+	m, err := img.Manifest()
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range m.Layers {
+		n += l.Size
+	}
+	return n, nil
 }
 
 // Sent returns the path of the file that the job sent to this node for a key, or "". The caller

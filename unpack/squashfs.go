@@ -20,6 +20,20 @@ import (
 	"hpcc/unpack/squashfs"
 )
 
+// SquashFS unpacks a SquashFS file, or the root file system of a SIF file, to dir, which must not exist
+// or be empty. notes are messages for the user. If it fails, dir is unchanged.
+func SquashFS(ctx context.Context, file, dir string) (notes []string, err error) {
+	err = NewDir(dir, func(root string) error {
+		rep, ignored, err := FillSquashFS(ctx, file, root)
+		notes = append(rep.Notes(), sifNotes(file, ignored)...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unpacking %s to %q: %w", file, dir, err)
+	}
+	return notes, nil
+}
+
 // FillSquashFS unpacks a SquashFS file, or the root file system of a SIF file, into an empty
 // directory. It returns notes about parts of a SIF file that have no effect. If it fails, the
 // content of dir is undefined.

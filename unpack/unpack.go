@@ -26,6 +26,7 @@ import (
 
 	"hpcc/files"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // ConfigFile is the file of a tree with its image's configuration (image-spec, "config").
@@ -50,6 +51,23 @@ type Report struct {
 	FIFOs              int // skipped: the file system does not support them
 	SetID              int // files whose set-user-id or set-group-id bit was dropped
 	Copies             int // files copied because the file system could not create a hard link
+}
+
+// Notes returns messages for the user about files of an image that the tree lacks.
+func (r Report) Notes() (notes []string) {
+	for _, n := range []struct {
+		count                int
+		format, one, several string
+	}{
+		{r.Devices, "left out %s, which only root can create; containers use the /dev of the host", "device node", "device nodes"},
+		{r.FIFOs, "left out %s, which the file system does not support", "FIFO", "FIFOs"},
+		{r.Copies, "copied %s instead of making hard links, which the file system does not support", "file", "files"},
+	} {
+		if n.count > 0 {
+			notes = append(notes, fmt.Sprintf(n.format, text.Count(n.count, n.one, n.several)))
+		}
+	}
+	return notes
 }
 
 // Image unpacks an image to dir, which must not exist or be empty. If it fails, dir is

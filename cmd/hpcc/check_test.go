@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"hpcc/build"
 	"hpcc/runtime/check"
 	"hpcc/testdata/testenv"
 )
@@ -59,7 +60,7 @@ func cured(ts *testscript.TestScript, _ bool, args []string) {
 func TestEntryPart(t *testing.T) {
 	file, err := os.ReadFile(filepath.Join(bin, "hpcc"))
 	testenv.Check(t, err)
-	part, err := entryPart(file, goruntime.GOARCH)
+	part, err := build.EntryProgram(goruntime.GOARCH, string(file))
 	testenv.Check(t, err)
 	if len(part) > 4<<20 || len(part) > len(file)/4 {
 		t.Errorf("the part has %d of %d bytes", len(part), len(file))
@@ -78,7 +79,7 @@ func TestEntryPart(t *testing.T) {
 	for _, name := range []string{filepath.Join(full, "hpcc"), alone} {
 		b, err := os.ReadFile(name)
 		testenv.Check(t, err)
-		if got, err := entryPart(b, goruntime.GOARCH); err != nil || len(got) != len(b) {
+		if got, err := build.EntryProgram(goruntime.GOARCH, string(b)); err != nil || len(got) != len(b) {
 			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(b), err)
 		}
 	}
@@ -102,21 +103,4 @@ func TestEntryIsTheSame(t *testing.T) {
 			t.Errorf("hpcc entry %s: %s; the full program: %s", line, got, want)
 		}
 	}
-}
-
-// FuzzEntryPart reads files that are not hpcc.
-func FuzzEntryPart(f *testing.F) {
-	head := make([]byte, 200)
-	copy(head, "\x7fELF\x02\x01\x01")
-	head[16], head[18], head[20], head[32], head[52], head[54], head[56], head[64] = 2, 62, 1, 64, 64, 56, 1, 1
-	f.Add(head, uint16(0))
-	f.Add(append(head, head...), uint16(len(head)))
-	f.Fuzz(func(t *testing.T, b []byte, off uint16) {
-		if len(b) > 80 {
-			b[72], b[73] = byte(off), byte(off>>8)
-		}
-		if part, err := entryPart(b, "amd64"); err == nil && len(part) > len(b) {
-			t.Fatal("the part is larger than the file")
-		}
-	})
 }

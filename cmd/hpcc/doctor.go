@@ -57,10 +57,9 @@ func (a *doctorArgs) run(ctx context.Context) error {
 			return err
 		}
 	}
-	// Test the file system of tmp, or the one where the store would be created.
-	checks := append(probe.Checks(dir+"/tmp"), site.Checks(dir, version)...)
+	checks := probe.Checks(dir, site.Checks(version)...)
 	for _, host := range a.registries {
-		checks = append(checks, site.Registry(host))
+		checks = append(checks, probe.Registry(host))
 	}
 	features := probe.Run(ctx, checks)
 	w := bufio.NewWriter(os.Stdout)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -84,13 +83,7 @@ func fullDiskHint(err error, dir string) error {
 
 // readOnlyHint adds advice to an error that came from writing below dir, if the user cannot
 // write there.
-func readOnlyHint(err error, dir, advice string) error {
-	var pe *fs.PathError
-	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") || (!errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission)) {
-		return err
-	}
-	return text.Hint(err, "%s", advice)
-}
+func readOnlyHint(err error, dir, advice string) error { return files.ReadOnlyHint(err, dir, advice) }
 
 // printError prints an error and its hint to standard error, and returns the exit status.
 func printError(err error) int {

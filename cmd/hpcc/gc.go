@@ -18,6 +18,7 @@ import (
 	"hpcc/conda"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
+	"hpcc/runtime/root"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -145,7 +146,7 @@ func collectGarbage(age time.Duration, dryRun bool, collect func(store.GCOptions
 
 // gcStage removes old copies from this node, if there are any.
 func gcStage(ctx context.Context, o store.GCOptions) (store.GCReport, error) {
-	s, err := openStage(false)
+	s, err := root.OpenStage(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return store.GCReport{}, nil
 	}

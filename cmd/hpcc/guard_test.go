@@ -24,11 +24,14 @@ var layers = map[string]string{
 	"front":         "job/sshd runtime store/ready unpack",
 	"job":           "front metrics runtime/inherit store/ready",
 	"job/measured":  "job metrics store",
-	"job/site":      "job runtime/probe store", // it sends images, and checks this machine for doctor
+	"job/site":      "job runtime/probe store",                 // it sends images, and checks this machine for doctor
+	"job/node":      "front job metrics runtime/inherit store", // it sends images to nodes
 	"metrics":       "runtime/inherit",
 	"conda":         "store",
 	"unpack":        "store",
 	"runtime/check": "envfile runtime unpack", // it reads layers, like build
+	"runtime/probe": "runtime store",          // it checks the store for hpcc doctor
+	"runtime/root":  "runtime store unpack",   // it unpacks images that a run needs
 	"runtime":       "envfile store/ready",
 	"store":         "",
 	"envfile":       "",

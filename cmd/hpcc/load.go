@@ -13,6 +13,7 @@ import (
 	"hpcc/files"
 	"hpcc/store"
 	"hpcc/text/terminal"
+	"hpcc/unpack"
 )
 
 func loadCommand() *cli.Command {
@@ -100,13 +101,14 @@ func spool(s *store.Store, arg string) (file string, done func(), err error) {
 	return file, done, nil
 }
 
-// loadAny loads the images of a file of any kind and returns their names.
+// loadAny loads the images of a file of any kind, shows the progress and returns their names.
 func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
-	if !holdsSquashFS(file) {
-		bar := terminal.NewBar("loading " + file)
-		defer bar.End()
-		return s.Load(ctx, file, name, bar.Bytes)
-	}
-	name, err := loadSquashFS(ctx, s, file, name)
-	return []string{name}, err
+	bar := terminal.NewBar("loading " + file)
+	names, notes, err := unpack.Load(ctx, s, file, name, bar.Bytes)
+	bar.End()
+	sayEach(notes)
+	return names, err
 }
+
+// withConfig is for loadTree of charliecloud.go.
+var withConfig = unpack.WithConfig

@@ -66,8 +66,8 @@ func (a *runArgs) measured(ctx context.Context) error {
 		return err
 	}
 	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: enclosingJob(os.Getenv)}
-	if s, err := store.OpenToRead(a.root.store); err == nil {
-		nameImage(&h, s, a.root.image)
+	if s, err := store.OpenToRead(a.root.Store); err == nil {
+		nameImage(&h, s, a.root.Name)
 	}
 	if len(h.Command) == 0 {
 		h.Command = []string{h.Image}

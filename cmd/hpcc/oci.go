@@ -4,20 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
-	"hpcc/files"
 	"hpcc/runtime/oci"
 	"hpcc/runtime/process"
 	"hpcc/text"
@@ -49,7 +40,8 @@ can use hpcc. A link to hpcc named hpcc-oci does the same without the word "oci"
 		Subcommands: ociCommands(),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return parseOCILog(c).failed(text.Usagef("oci %s: unknown command; hpcc has no control groups and no checkpoints", c.Args().First()).Hint(`"hpcc oci --help" lists the commands`))
+				return parseOCILog(c).Failed(text.Usagef("oci %s: unknown command; hpcc has no control groups and no checkpoints", c.Args().First()).
+					Hint(`"hpcc oci --help" lists the commands`))
 			}
 			return printHelp(c.App.Writer, c.Command, false, "")
 		},
@@ -96,7 +88,7 @@ func ociCommands() []*cli.Command {
 			return k.Exec(a.args[0], a.exec)
 		}),
 		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(k *oci.Containers, a *ociArgs) error {
-			sig, err := signalOf(append(a.args, "TERM")[1])
+			sig, err := oci.ParseSignal(append(a.args, "TERM")[1])
 			if err != nil {
 				return err
 			}
@@ -129,7 +121,8 @@ func ociSub(name, usage, args string, max int, flags []cli.Flag, do func(*oci.Co
 			a := parseOCI(c, name)
 			a.do = do
 			if len(a.args) > max || (max > 0 && len(a.args) == 0) {
-				return nil, a.log.failed(text.Usagef("oci %s takes %s", name, cmp.Or(args, "no arguments")).Hint(`"hpcc oci %s --help" lists its flags`, name))
+				return nil, a.log.Failed(text.Usagef("oci %s takes %s", name, cmp.Or(args, "no arguments")).
+					Hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
 			return a, nil
 		}),
@@ -142,7 +135,7 @@ type ociArgs struct {
 	command    string
 	args       []string // the ID, and for kill the signal
 	root       string   // the state directory; "" for the default
-	log        ociLog
+	log        oci.Log
 	create     oci.CreateOptions
 	exec       oci.ExecOptions
 	all, force bool
@@ -150,162 +143,30 @@ type ociArgs struct {
 }
 
 func parseOCI(c *cli.Context, command string) *ociArgs {
+	pidFile, console, keep := c.String("pid-file"), c.String("console-socket"), c.Int("preserve-fds")
 	return &ociArgs{
 		command: command, args: c.Args().Slice(), root: c.String("root"), log: parseOCILog(c), all: c.Bool("all"), force: c.Bool("force"),
-		create: oci.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")},
-		exec: oci.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
-			ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")},
+		create: oci.CreateOptions{Bundle: c.String("bundle"), PidFile: pidFile, ConsoleSocket: console, PreserveFDs: keep},
+		exec: oci.ExecOptions{Process: c.String("process"), PidFile: pidFile, ConsoleSocket: console, PreserveFDs: keep,
+			Detach: c.Bool("detach")},
 	}
 }
 
 func (a *ociArgs) run(context.Context) error {
-	creates := a.command == "create" || a.command == "run"
-	root, err := stateDir(a.root, creates)
-	if errors.Is(err, fs.ErrNotExist) && !creates {
-		return a.log.failed(a.withoutState())
-	}
+	k, err := oci.Open(a.root, a.command == "create" || a.command == "run")
 	if err != nil {
-		return a.log.failed(err)
+		return a.log.Failed(err)
 	}
-	k := &oci.Containers{Root: root, Note: func(s string) {
-		if err := a.log.write("warning", s); err != nil {
+	k.Note = func(s string) {
+		if err := a.log.Write("warning", s); err != nil {
 			say("warning: %v", err)
 		}
-	}}
-	return a.log.failed(a.do(k, a))
+	}
+	return a.log.Failed(a.do(k, a))
 }
 
-// withoutState runs a command on a state directory that does not exist. Only create and run
-// create one.
-func (a *ociArgs) withoutState() error {
-	switch {
-	case a.command == "list":
-		return printJSON([]struct{}{})
-	case a.command == "features":
-		return printJSON(oci.Features())
-	case a.command == "delete" && a.force:
-		return nil
-	}
-	return fmt.Errorf("%w: %q", oci.ErrNotExist, a.args[0])
-}
-
-// stateDir returns the directory for the states of containers: root, or else one in
-// XDG_RUNTIME_DIR, or else one in the temporary directory. Its records name processes to signal and
-// hooks to execute, so it must belong to the user, and no other user may be able to replace it.
-// If it does not exist and create is false, the error is [fs.ErrNotExist].
-func stateDir(root string, create bool) (string, error) {
-	d := root
-	if x := os.Getenv("XDG_RUNTIME_DIR"); d == "" && filepath.IsAbs(x) {
-		d = filepath.Join(x, "hpcc")
-	}
-	refused := func(err error) error {
-		return text.Hint(fmt.Errorf("opening the state directory: %w", err), "set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
-	}
-	if d == "" {
-		parent, err := files.Trusted(os.TempDir())
-		if err == nil {
-			d, err = files.PrivateDir(parent, "hpcc-oci-"+strconv.Itoa(os.Geteuid()), create)
-		}
-		if err != nil {
-			return "", refused(err)
-		}
-		return d, nil
-	}
-	if st, err := os.Lstat(d); err == nil && st.IsDir() && os.Geteuid() == 0 && st.Sys().(*syscall.Stat_t).Uid != 0 {
-		if err := becomeOwner(st.Sys().(*syscall.Stat_t)); err != nil {
-			return "", err
-		}
-	}
-	physical, exposed, err := files.Resolve(d)
-	if errors.Is(err, fs.ErrNotExist) && create && len(exposed) == 0 {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return "", fmt.Errorf("creating the state directory: %w", err)
-		}
-		physical, exposed, err = files.Resolve(d)
-	}
-	if len(exposed) > 0 {
-		return "", refused(exposed[0])
-	}
-	if err != nil {
-		return "", refused(err)
-	}
-	st, err := os.Lstat(physical)
-	if err != nil {
-		return "", refused(err)
-	}
-	if st.Mode().Perm()&0o022 != 0 || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
-		return "", refused(fmt.Errorf("other users can write to %q", d))
-	}
-	return physical, nil
-}
-
-// becomeOwner switches from root to the owner of a directory. Slurm queries, kills and deletes
-// the containers of a user as root. The user's records must not make root signal or remove
-// anything else.
-func becomeOwner(s *syscall.Stat_t) error {
-	err := syscall.Setgroups(nil)
-	if err == nil {
-		err = syscall.Setresgid(int(s.Gid), int(s.Gid), int(s.Gid))
-	}
-	if err == nil {
-		err = syscall.Setresuid(int(s.Uid), int(s.Uid), int(s.Uid))
-	}
-	if err != nil {
-		return fmt.Errorf("acting as user %d, who owns the state directory: %w", s.Uid, err)
-	}
-	return nil
-}
-
-// An ociLog is the file in which container engines look for errors.
-type ociLog struct {
-	file string // "" for no log
-	json bool
-}
-
-func parseOCILog(c *cli.Context) ociLog {
-	return ociLog{file: c.String("log"), json: c.String("log-format") == "json"}
-}
-
-// failed writes an error to the log and returns it.
-func (l ociLog) failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errors.Join(err, l.write("error", err.Error()))
-}
-
-// write adds a line in the format of logrus, which runc and crun use.
-func (l ociLog) write(level, text string) error {
-	if l.file == "" {
-		return nil
-	}
-	now := time.Now().Format(time.RFC3339)
-	line := fmt.Sprintf("time=%q level=%s msg=%q\n", now, level, text)
-	if l.json {
-		b, err := json.Marshal(map[string]string{"level": level, "msg": text, "time": now})
-		if err != nil {
-			return err
-		}
-		line = string(b) + "\n"
-	}
-	f, err := os.OpenFile(l.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
-	if err != nil {
-		return fmt.Errorf("opening the log: %w", err)
-	}
-	_, err = f.WriteString(line)
-	return errors.Join(err, f.Close())
-}
-
-// signalOf parses a signal: a number, or a name with or without SIG.
-func signalOf(s string) (unix.Signal, error) {
-	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= 64 {
-		return unix.Signal(n), nil
-	}
-	name := strings.ToUpper(s)
-	if n := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG")); n != 0 {
-		return n, nil
-	}
-	return 0, text.Usagef("unknown signal %q", s).Hint("write a name (TERM) or a number (15)")
+func parseOCILog(c *cli.Context) oci.Log {
+	return oci.Log{File: c.String("log"), JSON: c.String("log-format") == "json"}
 }
 
 // printJSON prints v as indented JSON.

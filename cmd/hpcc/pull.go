@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
-	"hpcc/text"
 	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
@@ -82,14 +81,11 @@ func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack
 }
 
 // reportLeftOut reports the files of an image that the tree lacks.
-func reportLeftOut(rep unpack.Report) {
-	if rep.Devices > 0 {
-		say("left out %s, which only root can create; containers use the /dev of the host", text.Count(rep.Devices, "device node", "device nodes"))
-	}
-	if rep.FIFOs > 0 {
-		say("left out %s, which the file system does not support", text.Count(rep.FIFOs, "FIFO", "FIFOs"))
-	}
-	if rep.Copies > 0 {
-		say("copied %s instead of making hard links, which the file system does not support", text.Count(rep.Copies, "file", "files"))
+func reportLeftOut(rep unpack.Report) { sayEach(rep.Notes()) }
+
+// sayEach prints messages.
+func sayEach(lines []string) {
+	for _, l := range lines {
+		sayLine(l)
 	}
 }

@@ -18,8 +18,11 @@ import (
 	"hpcc/runtime/caps"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
+	"hpcc/runtime/root"
 	"hpcc/runtime/runconf"
+	"hpcc/store/ready"
 	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -129,7 +132,7 @@ var notOverHost = []string{"write", "write-fake", "uid", "gid", "seccomp", "no-h
 
 // runArgs is the command line of "hpcc run", completed from the run.conf files.
 type runArgs struct {
-	root       rootArgs
+	root       root.Image
 	options    runtime.Options
 	entrypoint *string // replaces the image's ENTRYPOINT and CMD; nil keeps them
 	env        []envfile.Change
@@ -163,14 +166,15 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 	}
 	args := trimDashes(c.Args().Tail())
 	a := &runArgs{
-		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), isFile: c.Bool(stagedFile)},
+		root:    newRoot(c.Args().First(), c.String("store")),
 		options: runtime.Options{Args: args},
 		measure: c.Generic("measure").(*measureFlag).file,
 	}
 	if c.Bool("explain") {
 		a.measure = ""
 	}
-	if a.root.stage, err = parseStage(c); err != nil || a.measure != "" {
+	a.root.Write, a.root.IsFile = c.Bool("write"), c.Bool(stagedFile)
+	if a.root.Stage, err = parseStage(c); err != nil || a.measure != "" {
 		return a, err
 	}
 	w, err := parseRunSources(c, read)
@@ -184,7 +188,7 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 		return nil, err
 	}
 	if a.imageEnv = envOf(c).image; c.Bool("ch-run") {
-		a.options.ChRun, a.root.image = true, chRunImage(a.root.image)
+		a.options.ChRun, a.root.Name = true, chRunImage(a.root.Name)
 	}
 	if a.options.Only, a.options.Argv0 = c.String("only"), c.String("argv0"); a.options.Only != "" {
 		for _, name := range notOverHost {
@@ -222,16 +226,16 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 	if a.measure != "" {
 		return a.measured(ctx)
 	}
-	root, err := a.root.directory(ctx)
+	root, err := a.root.Directory(ctx)
 	if err != nil {
 		return err
 	}
-	read := a.root.config
+	read := a.root.Config
 	if a.action != nil { // it executes the scripts that the configuration of a SIF file is read from
 		read = func(root string) (runtime.Image, error) { return runtime.ReadImage(root, unpack.ConfigFile) }
 	}
 	img, err := read(root)
-	if err != nil && !isPath(a.root.image) {
+	if err != nil && !isPath(a.root.Name) {
 		return text.Hint(err, "hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
 	}
 	if err != nil {
@@ -254,7 +258,7 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 		err = runtime.Exec(spec)
 	}
 	if err != nil {
-		return blame(a.defaults, fmt.Errorf("running %s: %w", a.root.image, err))
+		return blame(a.defaults, fmt.Errorf("running %s: %w", a.root.Name, err))
 	}
 	return nil
 }
@@ -262,15 +266,15 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 // checkWrite refuses "hpcc run -w DIR IMAGE" if DIR is not an image directory. In docker, -w means
 // --workdir, but hpcc would take IMAGE for a program in DIR.
 func (a *runArgs) checkWrite() error {
-	if !a.root.write || !isPath(a.root.image) || len(a.options.Args) == 0 || strings.Contains(a.options.Args[0], "/") {
+	if !a.root.Write || !isPath(a.root.Name) || len(a.options.Args) == 0 || strings.Contains(a.options.Args[0], "/") {
 		return nil
 	}
 	for _, name := range []string{"bin", "usr", unpack.ConfigFile} {
-		if _, err := os.Lstat(filepath.Join(a.root.image, name)); err == nil {
+		if _, err := os.Lstat(filepath.Join(a.root.Name, name)); err == nil {
 			return nil
 		}
 	}
-	return text.Usagef("%s is not an image directory", a.root.image).Hint("-w is --write; --workdir DIR sets the working directory")
+	return text.Usagef("%s is not an image directory", a.root.Name).Hint("-w is --write; --workdir DIR sets the working directory")
 }
 
 // spec returns the specification of the container, the program, its environment and devices, and
@@ -331,8 +335,23 @@ func withoutVariable(env []string, name string) []string {
 	return out
 }
 
-// isPath reports whether IMAGE is written as a path: "/x", "./x", "../x", "." or "..".
-func isPath(image string) bool {
-	return filepath.IsAbs(image) || image == "." || image == ".." ||
-		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
+// newRoot returns an image that shows messages and progress to the user.
+func newRoot(image, storeDir string) root.Image {
+	return root.Image{Name: image, Store: storeDir, Say: sayLine, Bar: terminal.NewBar}
 }
+
+// rootArgs name an image whose directory a command reads.
+type rootArgs struct {
+	image, store string
+	write        bool // a program may change the directory
+}
+
+// imageDir returns the directory of the image, as [root.Image.Tree] does.
+func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
+	i := newRoot(r.image, r.store)
+	i.Write = r.write
+	return i.Tree(ctx)
+}
+
+// isPath and namesSquashFS tell kinds of IMAGE apart.
+var isPath, namesSquashFS = ready.IsPath, ready.NamesImageFile

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -72,22 +70,13 @@ func (a *unpackArgs) run(ctx context.Context) error {
 
 // unpackTo unpacks the image that SOURCE names to dir.
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
-	if namesSquashFS(a.source) || (isPath(a.source) && holdsSquashFS(a.source)) {
+	if namesSquashFS(a.source) || (isPath(a.source) && unpack.HoldsSquashFS(a.source)) {
 		if a.platform != nil {
 			return text.Usagef("--platform is for images; a SquashFS or SIF file holds one platform").Hint("leave it out")
 		}
-		var rep unpack.Report
-		var notes []string
-		err := unpack.NewDir(dir, func(root string) (err error) {
-			rep, notes, err = unpack.FillSquashFS(ctx, a.source, root)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("unpacking %s to %q: %w", a.source, dir, err)
-		}
-		reportLeftOut(rep)
-		reportSIF(a.source, notes)
-		return nil
+		notes, err := unpack.SquashFS(ctx, a.source, dir)
+		sayEach(notes)
+		return err
 	}
 	img, err := sourceImage(ctx, a.store, a.source, a.platform)
 	if err != nil {
@@ -133,46 +122,18 @@ func namedImage(storeDir, name string, p *v1.Platform) (v1.Image, error) {
 	return s.Get(name, p)
 }
 
-// sourceImage returns a named image, the image of an OCI layout, or the image of another file.
-// It reads a layout in place, and copies the blobs of other files into the store. A file name
-// need not be a valid image name.
+// sourceImage returns the image that SOURCE names, as [unpack.Source] does, and shows the progress.
 func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.Image, error) {
-	if !isPath(src) {
-		img, err := namedImage(storeDir, src, p)
-		if err == nil {
-			return img, nil
-		}
-		file, _ := store.SplitTag(src)
-		if _, serr := os.Stat(file); serr != nil {
-			return nil, err
-		}
-	}
-	file, tag := store.SplitTag(src)
-	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
-		if img, err := store.Layout(file, tag, p); !errors.Is(err, fs.ErrNotExist) {
-			return img, err
-		}
-	}
-	s, err := store.Open(storeDir)
-	if err != nil {
-		return nil, err
-	}
-	// Use a temporary name, because an image may have the name of the file. The next gc
-	// deletes the blobs.
-	temporary := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
-	if holdsSquashFS(src) {
-		_, err = loadSquashFS(ctx, s, src, temporary)
-	} else {
-		bar := terminal.NewBar("loading " + src)
-		_, err = s.LoadOne(ctx, src, temporary, p, bar.Bytes)
-		bar.End()
-	}
-	if err != nil {
-		return nil, err
-	}
-	img, err := s.Get(temporary, p)
-	if rerr := s.Remove(temporary); err == nil {
-		err = rerr
-	}
+	bar := terminal.NewBar("loading " + src)
+	img, notes, err := unpack.Source(ctx, storeDir, src, p, bar.Bytes)
+	bar.End()
+	sayEach(notes)
 	return img, err
+}
+
+// checkedTree returns the tree of an image, as [unpack.CheckedTree] does, and prints its messages.
+func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
+	tree, notes, err := unpack.CheckedTree(ctx, s, img)
+	sayEach(notes)
+	return tree, err
 }

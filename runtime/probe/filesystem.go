@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,9 +95,4 @@ func lookupTime(dir string) (time.Duration, bool) {
 		}
 	}
 	return time.Since(begin) / lookups, true
-}
-
-// storeCheck is the check of the store's file system.
-func storeCheck(dir string) Check {
-	return Check{"store's file system", false, func(context.Context) Feature { return storeFileSystem(dir) }}
 }

@@ -85,10 +85,11 @@ func Run(ctx context.Context, checks []Check) []Feature {
 	return out
 }
 
-// Checks returns the checks of this kernel and machine. dir is a directory of the store's
-// file system, in which builds would work.
-func Checks(dir string) []Check {
-	return []Check{
+// Checks returns the checks of this kernel, this machine and the site around it. dir is the directory
+// of the store. schedulers are the checks of batch systems, in which this package has no part.
+func Checks(dir string, schedulers ...Check) []Check {
+	work := dir + "/tmp" // of builds
+	checks := []Check{
 		{"user namespaces", true, userNamespaces},
 		{"mount namespaces", true, func(ctx context.Context) Feature {
 			return namespace(ctx, syscall.CLONE_NEWNS, "mnt", "no image can run")
@@ -100,8 +101,8 @@ func Checks(dir string) []Check {
 		{"network namespaces", false, func(ctx context.Context) Feature {
 			return namespace(ctx, syscall.CLONE_NEWNET, "net", "RUN --network=none cannot work")
 		}},
-		storeCheck(dir),
-		{"overlay", false, func(ctx context.Context) Feature { return overlay(ctx, dir) }},
+		{"store's file system", false, func(context.Context) Feature { return storeFileSystem(work) }},
+		{"overlay", false, func(ctx context.Context) Feature { return overlay(ctx, work) }},
 		{"seccomp", false, seccompFeature},
 		{"FUSE", false, fuse},
 		{"subordinate ids", false, subordinate},
@@ -109,7 +110,13 @@ func Checks(dir string) []Check {
 		{"GPU", false, gpu},
 		{"fabric", false, fabric},
 		{"MPI", false, mpi},
+		{"store", false, func(context.Context) Feature { return storeFeature(dir) }},
+		{"node-local storage", false, func(context.Context) Feature { return localFeature() }},
+		{"limits", false, func(context.Context) Feature { return limitsFeature() }},
 	}
+	return append(append(checks, schedulers...),
+		Check{"proxies", false, func(context.Context) Feature { return proxiesFeature() }},
+		Check{"git and ssh", false, func(context.Context) Feature { return gitFeature() }})
 }
 
 // Cure returns advice for a run that failed with err: the change to request from an

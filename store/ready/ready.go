@@ -1,8 +1,8 @@
 // Package ready implements the part of a store's layout that starting a container needs: the
 // files that lead from an image's name to its tree. Package store implements the rest.
 // Package ready rejects all input that it does not fully understand; package store then
-// handles it. Functions other than [Default] and [InTree] are used by cmd/start/bare and do not
-// allocate.
+// handles it. Functions other than [Default], [InTree], [IsPath] and [NamesImageFile] are used by
+// cmd/start/bare and do not allocate.
 package ready
 
 import (
@@ -146,4 +146,20 @@ func plain(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// IsPath reports whether IMAGE is written as a path: "/x", "./x", "../x", "." or "..".
+func IsPath(image string) bool {
+	return filepath.IsAbs(image) || image == "." || image == ".." ||
+		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
+}
+
+// NamesImageFile reports whether IMAGE is the name of a SquashFS or SIF file that exists. Every start
+// calls it, so it reads the disk only if the extension matches.
+func NamesImageFile(image string) bool {
+	if !IsImageFile(image) {
+		return false
+	}
+	fi, err := os.Stat(image)
+	return err == nil && fi.Mode().IsRegular()
 }

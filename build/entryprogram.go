@@ -1,4 +1,4 @@
-package main
+package build
 
 import (
 	"bytes"
@@ -14,37 +14,18 @@ import (
 	"strings"
 
 	"hpcc/text"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
-
-// entryFiles returns the programs of "hpcc build --entry", one for each platform.
-func entryFiles(platforms []*v1.Platform) ([][]byte, error) {
-	var out [][]byte
-	for _, p := range platforms {
-		arch := goruntime.GOARCH
-		if p != nil {
-			arch = p.Architecture
-		}
-		file, err := entryFile(arch)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, file)
-	}
-	return out, nil
-}
 
 // maxEntryFile is the maximum size of an hpcc binary, in bytes. Releases have a quarter of that.
 const maxEntryFile = 100 << 20
 
-// entryFile returns the program that becomes the entry point of images of an architecture. It
-// comes from $HPCC_ENTRY_ARCH, or else from this hpcc, or else from the release for the
-// architecture in the same directory.
-func entryFile(arch string) ([]byte, error) {
+// EntryProgram returns the program that becomes the entry point of images of an architecture, for
+// [Options.Entry]. It comes from $HPCC_ENTRY_ARCH, or else from this hpcc, which may embed it for its
+// own architecture, or else from the release for the architecture in the same directory.
+func EntryProgram(arch, embedded string) ([]byte, error) {
 	variable := "HPCC_ENTRY_" + strings.ToUpper(arch)
-	if arch == goruntime.GOARCH && os.Getenv(variable) == "" && embeddedEntry != "" {
-		return entryPart([]byte(embeddedEntry), arch)
+	if arch == goruntime.GOARCH && os.Getenv(variable) == "" && embedded != "" {
+		return entryPart([]byte(embedded), arch)
 	}
 	self, err := os.Executable()
 	if err != nil {
