@@ -36,13 +36,15 @@ import (
 	"hpcc/build/attest"
 	"hpcc/build/lint"
 	"hpcc/build/source"
+	"hpcc/conda"
 	"hpcc/files"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/unpack"
 )
 
-// Options describe a build. The zero value builds ./Dockerfile in the current directory
-// for the local platform.
+// Options are the inputs of a build, and its [Host]. The zero value builds ./Dockerfile in the current
+// directory for the local platform.
 type Options struct {
 	Dockerfile string // path; "": Dockerfile in Context, "-": Stdin
 	Context    string // files for COPY and ADD: a directory, a git repository, or "-", a tar archive on Stdin; "": "."
@@ -60,30 +62,40 @@ type Options struct {
 	Platform    *v1.Platform      // nil: the local platform
 	Args        map[string]string // --build-arg
 	Target      string            // stage to stop at, by name or number; "": the last
-	NoCache     bool              // ignore the cache, and empty the cache mounts
-	// NoCacheFilter are names or numbers of stages to which NoCache applies.
-	NoCacheFilter []string
 	// Reproducible gives the same image everywhere: files and the image have the time
 	// SOURCE_DATE_EPOCH, or a constant. Setting SOURCE_DATE_EPOCH implies it.
 	Reproducible bool
 	// Compression of new layers: "gzip", the default, or "zstd".
 	Compression string
-	Secrets     map[string]Secret // secrets for RUN --mount=type=secret, by ID
-	SSH         map[string]string // sockets of agents for RUN --mount=type=ssh, by ID
-	CacheFrom   []string          // caches in registries, used for steps that are not in the store
-	CacheTo     *Cache            // receives the steps of this build
 	// Entry is a static program for Platform. Unless empty, it becomes the image's entry point,
 	// EntryFile, in front of the existing one: "hpcc entry".
-	Entry     []byte
-	PlainHTTP bool        // registries without TLS
-	Pull      bool        // ask the registries for newer base images
-	Progress  func(Event) // called for every step, one call at a time; nil: no progress
-	Inputs    *Inputs     // filled with the requests and the inputs of the build; may be nil
+	Entry []byte
+	Pull  bool // ask the registries for newer base images
+	Host
 }
 
-// An Event is the start of a step, its progress, its end, or a warning. Steps of several
-// stages can run at the same time.
+// A Host is what a build uses besides its inputs. No key in the cache depends on it: the same inputs
+// give the same layers on every host.
+type Host struct {
+	NoCache bool // ignore the cache, and empty the cache mounts
+	// NoCacheFilter are names or numbers of stages to which NoCache applies.
+	NoCacheFilter []string
+	CacheFrom     []string          // caches in registries, used for steps that are not in the store
+	CacheTo       *Cache            // receives the steps of this build
+	PlainHTTP     bool              // registries and channels without TLS
+	Secrets       map[string]Secret // secrets for RUN --mount=type=secret, by ID
+	SSH           map[string]string // sockets of agents for RUN --mount=type=ssh, by ID
+	Progress      func(Event)       // called for every step, one call at a time; nil: no progress
+	Inputs        *Inputs           // filled with the requests and the inputs of the build; may be nil
+	// Parts, unless nil, receives the layers of an environment while they are written, so that they
+	// need not be unpacked again.
+	Parts *unpack.Parts
+}
+
+// An Event is the start of a step, its progress, its end, or something about the whole build. Steps of
+// several stages can run at the same time.
 type Event struct {
+	Platform    string // of the image, if a [Request] builds for several; else ""
 	Stage       int    // index of the stage in the Dockerfile
 	Step, Total int    // triggers of a base image can make the numbers of two stages overlap
 	Text        string // the instruction as written, on one line; at the start and the end
@@ -105,6 +117,12 @@ type Event struct {
 	URL     string // documentation of the check
 	// Description is what the check is about.
 	Description string
+
+	// An event about the image has one of these.
+	Note      string       // for people
+	Moves     []conda.Move // packages of an environment that differ from its export
+	Unpacking bool         // Unpacked of Size bytes of the image are unpacked, or it is Done
+	Unpacked  int64
 }
 
 // maxDockerfile limits the size of a Dockerfile, in bytes.

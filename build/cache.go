@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store"
+	"hpcc/text"
 )
 
 // A cache in a registry is an ordinary image, so that every registry accepts it. Its layers
@@ -194,4 +195,58 @@ func checkImport(steps map[string]result, m *v1.Manifest) error {
 // emptyImage returns an image without layers, with the media types of OCI.
 func emptyImage() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+}
+
+// ParseCacheFrom reads the values of --cache-from: REF, or type=registry,ref=REF as in docker build.
+func ParseCacheFrom(list []string) ([]string, error) {
+	var out []string
+	for _, arg := range list {
+		ref, options := splitCache(arg)
+		if err := checkCache("--cache-from", arg, ref); err != nil {
+			return nil, err
+		}
+		for k, v := range options {
+			return nil, text.Usagef("--cache-from %q: unknown option %s=%s", arg, k, v).Hint("write --cache-from REF")
+		}
+		out = append(out, ref)
+	}
+	return out, nil
+}
+
+// checkCache returns an error if ref is not a valid reference.
+func checkCache(flag, arg, ref string) error {
+	if _, err := store.Canonical(ref); err != nil {
+		return text.Usagef("%s %q: %w", flag, arg, err).Hint("write %s registry.example.org/me/app:cache", flag)
+	}
+	return nil
+}
+
+// ParseCacheTo reads the value of --cache-to: REF[,mode=min].
+func ParseCacheTo(arg string) (ref string, c *Cache, err error) {
+	ref, options := splitCache(arg)
+	for k, v := range options {
+		if k != "mode" || (v != "min" && v != "max") {
+			return "", nil, text.Usagef("--cache-to %q: unknown option %s=%s", arg, k, v).Hint("write --cache-to REF or REF,mode=min")
+		}
+	}
+	if err := checkCache("--cache-to", arg, ref); err != nil {
+		return "", nil, err
+	}
+	return ref, &Cache{Min: options["mode"] == "min"}, nil
+}
+
+// splitCache splits REF,KEY=VALUE,… or type=registry,ref=REF,… into a reference and options.
+func splitCache(arg string) (ref string, options map[string]string) {
+	options = map[string]string{}
+	for _, item := range strings.Split(arg, ",") {
+		k, v, ok := strings.Cut(item, "=")
+		switch {
+		case !ok || k == "ref":
+			ref = item[strings.Index(item, "=")+1:]
+		case k == "type" && v == "registry":
+		default:
+			options[k] = v
+		}
+	}
+	return ref, options
 }

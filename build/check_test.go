@@ -95,14 +95,14 @@ func TestLintInBuild(t *testing.T) {
 	}
 	s := lintStore(t)
 	var reported []string
-	o := Options{Dockerfile: "-", Context: t.TempDir(), Progress: func(e Event) {
+	o := Options{Dockerfile: "-", Context: t.TempDir(), Host: Host{Progress: func(e Event) {
 		switch {
 		case e.Rule != "":
 			reported = append(reported, fmt.Sprint(e.Line, " ", e.Rule))
 		case !e.Done:
 			reported = append(reported, e.Text)
 		}
-	}}
+	}}}
 	text := "FROM base as a\nENV A=$nothing B=$TRIGGERED\nFROM a\nCMD x\n"
 	o.Stdin = strings.NewReader(text)
 	_, err := Dockerfile(context.Background(), s, o)

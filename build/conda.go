@@ -40,19 +40,14 @@ type CondaOptions struct {
 	Virtual     []string     // virtual packages of the target machines, as for conda.Options.SetVirtual
 	From        string       // base image; "": DefaultBase, "scratch": none, "conda" or "conda:2.N": built from the channels' packages
 	Platform    *v1.Platform // nil: the local platform
-	PlainHTTP   bool         // registries of base images and channels need no TLS
 	Entry       []byte       // as in Options
 	NoRun       bool         // run no programs: skip scripts of packages, refuse sources
-	Progress    func(Event)
-	Inputs      *Inputs // filled like Options.Inputs
+	Host
 
 	// Base, unless nil, is the base image. From is then only its name in messages.
 	Base v1.Image
 	// DefaultChannels are used if neither Files nor conda's configuration names a channel.
 	DefaultChannels []string
-	// Parts, unless nil, receives the layers while they are written, so that they need not be
-	// unpacked again.
-	Parts *unpack.Parts
 
 	defaultBase  bool     // the user did not set From
 	baseChannels []string // Channels, even if the export needs none
@@ -112,7 +107,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 		return nil, err
 	}
 	if len(o.Entry) > 0 { // below the environment, so that its layers need not be searched
-		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache, Reproducible: true}); err != nil {
+		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, Reproducible: true, Host: Host{NoCache: o.NoCache}}); err != nil {
 			return nil, err
 		}
 	}
@@ -216,10 +211,11 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if err := refusePolicies(); err != nil {
 		return nil, err
 	}
-	w.options = conda.Options{
-		Request: o.Request, Cache: filepath.Join(s.Dir(), "cache", "conda"), Subdir: subdir, Progress: progress, Libc: libc,
+	w.options = conda.Options{Request: o.Request, Subdir: subdir, Libc: libc, Host: conda.Host{
+		Cache: filepath.Join(s.Dir(), "cache", "conda"), NoCache: o.NoCache, Progress: progress,
 		Tee: tee(o.Parts), Installed: seldom(w.installed),
-	}
+	}}
+	w.options.Indexes.PlainHTTP = o.PlainHTTP
 	if err = w.options.SetVirtual(o.Virtual); err != nil {
 		return nil, err
 	}
@@ -389,7 +385,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 		return mutate.ConfigFile(emptyImage(),
 			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})
 	}
-	b := &builder{Options: Options{PlainHTTP: o.PlainHTTP, Inputs: o.Inputs}, store: s}
+	b := &builder{Options: Options{Host: Host{PlainHTTP: o.PlainHTTP, Inputs: o.Inputs}}, store: s}
 	img, err := b.baseImage(ctx, o.From, o.Platform, fetched)
 	var pe *store.PlatformError
 	if errors.As(err, &pe) {

@@ -70,7 +70,7 @@ func TestCondaParts(t *testing.T) {
 	testenv.Check(t, os.WriteFile(list, []byte(text), 0o644))
 	parts := unpack.NewParts(s)
 	defer parts.Close()
-	env, err := Conda(t.Context(), s, CondaOptions{Files: []string{list}, From: "scratch", Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}, NoRun: true, Request: conda.Request{PackageLayers: true}, Parts: parts})
+	env, err := Conda(t.Context(), s, CondaOptions{Files: []string{list}, From: "scratch", Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}, NoRun: true, Request: conda.Request{PackageLayers: true}, Host: Host{Parts: parts}})
 	testenv.Check(t, err)
 	want := filepath.Join(dir, "want")
 	rep, err := unpack.Image(t.Context(), env.Image, want, unpack.Options{})

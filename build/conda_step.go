@@ -39,7 +39,7 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	case err != nil:
 		return nil, err.Error(), nil
 	}
-	b, err := begin(s, Options{Platform: w.Platform, NoCache: w.NoCache, Progress: w.progress, Reproducible: true})
+	b, err := begin(s, Options{Platform: w.Platform, Reproducible: true, Host: Host{NoCache: w.NoCache, Progress: w.progress}})
 	if err == nil {
 		err = b.useDate(b.Args[epochArg])
 	}

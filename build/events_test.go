@@ -104,11 +104,11 @@ func TestFailedEvent(t *testing.T) {
 	}
 	var failed []string
 	text := "FROM scratch AS a\nCOPY --chmod=755 busybox /bin/sh\nRUN sleep 20\nFROM scratch AS b\nCOPY --chmod=755 busybox /bin/sh\nRUN sleep 0.3; echo oops; exit 3\nFROM a\nCOPY --from=b / /\n"
-	_, err := Dockerfile(context.Background(), newStore(t), Options{Context: busyboxContext(t), Dockerfile: "-", Stdin: strings.NewReader(text), Progress: func(e Event) {
+	_, err := Dockerfile(context.Background(), newStore(t), Options{Context: busyboxContext(t), Dockerfile: "-", Stdin: strings.NewReader(text), Host: Host{Progress: func(e Event) {
 		if e.Failed {
 			failed = append(failed, fmt.Sprint(e.Step, " ", e.Text))
 		}
-	}})
+	}}})
 	le, ok := err.(*LineError)
 	if !ok || le.Line != 6 || le.End != 6 || string(le.Source) != text || string(le.Log) != "oops\n" {
 		t.Errorf("building: %#v; want a LineError of line 6 with the output oops", err)
@@ -172,7 +172,7 @@ func TestPulledBase(t *testing.T) {
 	for _, cached := range []bool{false, true} {
 		var fetched, size int64
 		var warnings string
-		for _, e := range events(t, s, "FROM "+host+"/base:1\nENV A=$OF_BASE B=$NOBODYS C=$OF_BSE\n", Options{PlainHTTP: true}) {
+		for _, e := range events(t, s, "FROM "+host+"/base:1\nENV A=$OF_BASE B=$NOBODYS C=$OF_BSE\n", Options{Host: Host{PlainHTTP: true}}) {
 			_, w, _ := strings.Cut(e.Warning, "):")
 			warnings += w
 			if e.Fetched > 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"hpcc/build/attest"
+	"hpcc/text"
 )
 
 // Build types, which define the parameters of a provenance. Dockerfile builds use BuildKit's
@@ -24,6 +25,30 @@ const (
 type ProvenanceOptions struct {
 	Max       bool   // include build arguments, labels, IDs of secrets, the Dockerfile and its steps
 	BuilderID string // URI of the builder; "": hpcc
+}
+
+// ParseProvenance reads the value of --provenance, as in docker build. It returns nil for no provenance.
+func ParseProvenance(s string) (*ProvenanceOptions, error) {
+	switch s {
+	case "false", "disabled=true":
+		return nil, nil
+	case "true":
+		s = "mode=min"
+	}
+	o := &ProvenanceOptions{}
+	for _, kv := range strings.Split(s, ",") {
+		k, v, _ := strings.Cut(kv, "=")
+		switch {
+		case k == "mode" && (v == "min" || v == "max"):
+			o.Max = v == "max"
+		case k == "builder-id" && strings.Contains(v, ":"):
+			o.BuilderID = v
+		case k == "version" && v == "v1":
+		default:
+			return nil, text.Usagef("provenance: %q is not mode=min, mode=max, builder-id=URI or version=v1", kv)
+		}
+	}
+	return o, nil
 }
 
 // provenance is the predicate of a provenance (SLSA 1.1, "Provenance").

@@ -1,7 +1,6 @@
 package build
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +15,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
-	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sys/unix"
 
 	"hpcc/build/attest"
@@ -165,48 +163,6 @@ const ownersLost = "owners, set-id bits after chown and capabilities that it gav
 // mark records in the image's history that the last step lost owners.
 func (st *stage) mark() {
 	st.added[len(st.added)-1].History.Comment = "hpcc: " + ownersLost
-}
-
-// do executes one instruction. loc is its position; for triggers, that of FROM.
-func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
-	text := written(c)
-	st.number++
-	if err := st.await(ctx, c); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	st.report(Event{Text: text})
-	started := time.Now()
-	st.saved = 0
-	err := st.expand(c)
-	st.b.Inputs.did(st.index, text, loc, c)
-	cached := true
-	if err == nil {
-		switch c := c.(type) {
-		case *instructions.RunCommand:
-			cached, err = st.run(ctx, c)
-		case *instructions.CopyCommand:
-			cached, err = st.copy(ctx, c)
-		case *instructions.AddCommand:
-			cached, err = st.add(ctx, c)
-		case *instructions.WorkdirCommand:
-			cached, err = st.workdir(ctx, c)
-		default:
-			err = st.configure(c, text)
-		}
-	}
-	if err != nil {
-		st.fail(ctx, text, started)
-		return st.b.at(loc, text, err)
-	}
-	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(started)}
-	if cached {
-		e.Saved = max(0, st.saved-e.Took)
-	}
-	st.report(e)
-	return nil
 }
 
 // configure executes an instruction that only changes the configuration.

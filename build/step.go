@@ -13,6 +13,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"hpcc/store"
 	"hpcc/unpack"
@@ -43,6 +45,48 @@ type result struct {
 	times      map[string]time.Time // of files whose times in the layer are rounded down
 	inTree     bool                 // the stage's tree already has the change
 	lostOwners bool                 // owners were lost: another host could give a different layer
+}
+
+// do executes one instruction. loc is its position; for triggers, that of FROM.
+func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
+	text := written(c)
+	st.number++
+	if err := st.await(ctx, c); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	st.report(Event{Text: text})
+	started := time.Now()
+	st.saved = 0
+	err := st.expand(c)
+	st.b.Inputs.did(st.index, text, loc, c)
+	cached := true
+	if err == nil {
+		switch c := c.(type) {
+		case *instructions.RunCommand:
+			cached, err = st.run(ctx, c)
+		case *instructions.CopyCommand:
+			cached, err = st.copy(ctx, c)
+		case *instructions.AddCommand:
+			cached, err = st.add(ctx, c)
+		case *instructions.WorkdirCommand:
+			cached, err = st.workdir(ctx, c)
+		default:
+			err = st.configure(c, text)
+		}
+	}
+	if err != nil {
+		st.fail(ctx, text, started)
+		return st.b.at(loc, text, err)
+	}
+	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(started)}
+	if cached {
+		e.Saved = max(0, st.saved-e.Took)
+	}
+	st.report(e)
+	return nil
 }
 
 // change executes an instruction that changes the file system. key must include all inputs.

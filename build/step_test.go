@@ -65,7 +65,7 @@ func TestCacheKeys(t *testing.T) {
 		{"a mode of the copy", strings.Replace(text, "COPY d", "COPY --chmod=700 d", 1), nil, Options{}, all, false},
 		{"the last step's mode", strings.Replace(text, "COPY --from=one", "COPY --from=one --chmod=700", 1), nil, Options{}, "COPY --from=one", false},
 		{"the last step's exclusion", strings.Replace(text, "COPY --from=one", "COPY --from=one --exclude=a", 1), nil, Options{}, "COPY --from=one", false},
-		{"no cache", text, nil, Options{NoCache: true, Reproducible: true}, all, true},
+		{"no cache", text, nil, Options{Reproducible: true, Host: Host{NoCache: true}}, all, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t)
@@ -282,7 +282,7 @@ func TestCreated(t *testing.T) {
 		return cfg.Created.Time, digest(t, img)
 	}
 	first, _ := built(Options{})
-	second, want := built(Options{NoCache: true})
+	second, want := built(Options{Host: Host{NoCache: true}})
 	if !second.After(first) {
 		t.Errorf("the second image is of %v, the first of %v; want a later date", second, first)
 	}

@@ -200,7 +200,8 @@ func (c *tableCase) dockerfile() string {
 func (c *tableCase) options(t testing.TB, ctx string, flags []string) Options {
 	t.Helper()
 	o := Options{Context: ctx, Dockerfile: filepath.Join(ctx, "Dockerfile"),
-		Args: map[string]string{}, Secrets: map[string]Secret{}, SSH: map[string]string{}, Contexts: map[string]string{}, Labels: map[string]string{}}
+		Args: map[string]string{}, Contexts: map[string]string{}, Labels: map[string]string{},
+		Host: Host{Secrets: map[string]Secret{}, SSH: map[string]string{}}}
 	pair := func(m map[string]string, v string) {
 		k, v, _ := strings.Cut(v, "=")
 		m[k] = v

@@ -49,7 +49,7 @@ func TestIndexCache(t *testing.T) {
 	})
 	keep := filepath.Join(t.TempDir(), "conda")
 	resolve := func(version string) error {
-		_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na="+version+"=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Cache: keep})
+		_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na="+version+"=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Host: Host{Cache: keep}})
 		return err
 	}
 	check := func(what string, err error, full, unchanged int) {
@@ -89,7 +89,7 @@ func TestIndexCache(t *testing.T) {
 func TestIndexAskedOnce(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "2", depends: []string{"b"}}, &testPkg{name: "b", depends: []string{"c"}}, &testPkg{name: "c", depends: []string{"d"}}, &testPkg{name: "d"})
 	web := condatest.Serve(t, dir, nil)
-	o := Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Cache: t.TempDir()}
+	o := Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Host: Host{Cache: t.TempDir()}}
 	p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 	if err != nil || len(p.Names()) != 4 {
 		t.Fatalf("Resolve = %v, %v", p, err)
@@ -108,7 +108,7 @@ func TestIndexCacheTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if _, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Cache: keep}); err != nil {
+			if _, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Host: Host{Cache: keep}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -138,7 +138,7 @@ func TestIndexCacheEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	keep := t.TempDir()
-	_, err := Resolve(ctx, read(t, "a=1.0=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Cache: keep})
+	_, err := Resolve(ctx, read(t, "a=1.0=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Host: Host{Cache: keep}})
 	if err == nil || len(keptFiles(t, keep)) != 0 {
 		t.Errorf("Resolve = %v; the cache has %v", err, keptFiles(t, keep))
 	}

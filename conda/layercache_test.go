@@ -65,7 +65,7 @@ func TestLayerCache(t *testing.T) {
 	for i, k := range cachedKeys(t, s)[:2] {
 		testenv.Check(t, os.WriteFile(k, []byte(swap[1-i]), 0o644))
 	}
-	again, anew := must(s, o, pkgs...), must(s, Options{Request: Request{Channels: o.Channels, PackageLayers: true, NoCache: true}}, pkgs...)
+	again, anew := must(s, o, pkgs...), must(s, Options{Request: Request{Channels: o.Channels, PackageLayers: true}, Host: Host{NoCache: true}}, pkgs...)
 	if condatest.LayerDigests(t, again.layers) == condatest.LayerDigests(t, first.layers) {
 		t.Error("cached layers were written again")
 	}

@@ -195,12 +195,12 @@ func TestExplicitPlatform(t *testing.T) {
 func TestProgress(t *testing.T) {
 	pkgs := many()
 	var last, total int64
-	o := Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}, Progress: func(done, all int64) {
+	o := Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}, Host: Host{Progress: func(done, all int64) {
 		if done < last {
 			t.Errorf("progress goes back from %d to %d", last, done)
 		}
 		last, total = done, all
-	}}
+	}}}
 	s := condatest.NewStore(t)
 	for range 2 {
 		last = 0
@@ -219,6 +219,6 @@ func TestCancel(t *testing.T) {
 	testenv.Check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := condatest.NewStore(t)
-	_, _, err = plan.Layers(ctx, s, Options{Progress: func(done, total int64) { cancel() }})
+	_, _, err = plan.Layers(ctx, s, Options{Host: Host{Progress: func(done, total int64) { cancel() }}})
 	refused(t, s, "cancelled", err, "context canceled")
 }

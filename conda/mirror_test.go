@@ -36,7 +36,7 @@ func TestMirrors(t *testing.T) {
 	}{{"all valid", good}, {"missing", missing}, {"outdated", outdated}, {"other bytes", wrong}} {
 		first := condatest.FileURL(c.first)
 		s := condatest.NewStore(t)
-		r, err := install(t, s, text, Options{Request: Request{Channels: []string{first}}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, condatest.FileURL(good)}}})
+		r, err := install(t, s, text, Options{Request: Request{Channels: []string{first}}, Host: Host{Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, condatest.FileURL(good)}}}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -53,7 +53,7 @@ func TestMirrors(t *testing.T) {
 		}
 	}
 
-	o := Options{Request: Request{Channels: []string{broken.URL}}, Mirrors: [][]string{{broken.URL, condatest.FileURL(good)}}}
+	o := Options{Request: Request{Channels: []string{broken.URL}}, Host: Host{Mirrors: [][]string{{broken.URL, condatest.FileURL(good)}}}}
 	r, err := install(t, condatest.NewStore(t), text, o)
 	testenv.Check(t, err)
 	if n := asked.Load(); n < 1 || n > 4 { // at most once for each concurrent request
@@ -63,12 +63,12 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("the lock has %q %q", l.Channels, l.Packages[0].URL)
 	}
 
-	_, err = install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{condatest.FileURL(missing)}}, Mirrors: [][]string{{condatest.FileURL(missing), condatest.FileURL(missing) + "2"}}})
+	_, err = install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{condatest.FileURL(missing)}}, Host: Host{Mirrors: [][]string{{condatest.FileURL(missing), condatest.FileURL(missing) + "2"}}}})
 	refused(t, nil, "no mirror has it", err, "has no index for linux-64")
-	_, err = install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{broken.URL}}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
+	_, err = install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{broken.URL}}, Host: Host{Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}}})
 	refused(t, nil, "no mirror answers", err, "/other/")
 	s := condatest.NewStore(t)
-	_, err = install(t, s, text, Options{Request: Request{Channels: []string{condatest.FileURL(wrong)}}, Mirrors: [][]string{{condatest.FileURL(wrong), condatest.FileURL(outdated)}}})
+	_, err = install(t, s, text, Options{Request: Request{Channels: []string{condatest.FileURL(wrong)}}, Host: Host{Mirrors: [][]string{{condatest.FileURL(wrong), condatest.FileURL(outdated)}}}})
 	refused(t, s, "no mirror has the bytes", err, "size mismatch: 100 bytes, expected")
 }
 
@@ -100,7 +100,7 @@ func TestMirrorsOfLists(t *testing.T) {
 			group = append(group, condatest.FileURL(m))
 		}
 		s := condatest.NewStore(t)
-		r, err := install(t, s, "@EXPLICIT\n"+condatest.FileURL(c.mirror)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
+		r, err := install(t, s, "@EXPLICIT\n"+condatest.FileURL(c.mirror)+file+c.digest+"\n", Options{Host: Host{Mirrors: [][]string{group}}})
 		if c.err != "" {
 			refused(t, s, c.name, err, c.err)
 			continue
@@ -116,7 +116,7 @@ func TestMirrorsOfLists(t *testing.T) {
 }
 
 func TestMirrorsOf(t *testing.T) {
-	o := Options{Mirrors: [][]string{{"https://a/c"}, {"https://b/c", "https://m/b"}}}
+	o := Options{Host: Host{Mirrors: [][]string{{"https://a/c"}, {"https://b/c", "https://m/b"}}}}
 	for u, want := range map[string]string{"https://a/c": "", "https://b/c": "https://b/c https://m/b", "https://b/c/label/x": "https://b/c/label/x https://m/b/label/x", "https://b/cc": "", "https://m/b": ""} {
 		got := ""
 		if m := o.mirrorsOf(u); m != nil {

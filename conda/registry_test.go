@@ -58,7 +58,7 @@ func TestRegistry(t *testing.T) {
 	manifest := "/v2/mirrors/conda-forge/linux-64/a/manifests/1__e__2.0__p__cu118-0"
 	pushed := registry.Count(manifest)
 	for _, text := range []string{export(pkgs...), "name: x\ndependencies: [conda-forge::a]\n", "name: x\nchannels: [CHANNEL]\ndependencies: ['CHANNEL::a', CHANNEL/noarch::b-c.d]\n"} {
-		r, err := install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{channel}}, Cache: t.TempDir()})
+		r, err := install(t, condatest.NewStore(t), text, Options{Request: Request{Channels: []string{channel}}, Host: Host{Cache: t.TempDir()}})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -79,7 +79,7 @@ func TestRegistry(t *testing.T) {
 
 	missing := condatest.FileURL(filepath.Join(t.TempDir(), "missing"))
 	for name, group := range map[string][]string{"first": {missing, channel}, "second": {condatest.FileURL(dir), channel}} {
-		r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: group[:1]}, Mirrors: [][]string{group}})
+		r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Request: Request{Channels: group[:1]}, Host: Host{Mirrors: [][]string{group}}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if got, want := condatest.LayerDigests(t, r.layers), condatest.LayerDigests(t, want.layers); got != want {
@@ -181,7 +181,7 @@ func TestRegistryCache(t *testing.T) {
 		}
 		return condatest.PushChannel(t, registry, only, "c")
 	}
-	o := Options{Request: Request{Channels: []string{push()}}, Subdir: "linux-64", Cache: t.TempDir()}
+	o := Options{Request: Request{Channels: []string{push()}}, Subdir: "linux-64", Host: Host{Cache: t.TempDir()}}
 	blobs := func() (n int) {
 		registry.Mu.Lock()
 		defer registry.Mu.Unlock()
@@ -261,7 +261,7 @@ func TestRegistryRefused(t *testing.T) {
 			return true
 		})
 		s := condatest.NewStore(t)
-		_, err := install(t, s, "a=1.0=0", Options{Request: Request{Channels: []string{channel}}, Cache: t.TempDir()})
+		_, err := install(t, s, "a=1.0=0", Options{Request: Request{Channels: []string{channel}}, Host: Host{Cache: t.TempDir()}})
 		refused(t, s, part, err, "digest mismatch: sha256:")
 	}
 	// A broken transfer resumes.

@@ -57,21 +57,26 @@ type Request struct {
 	// environments with the package at the same prefix and, if the package is noarch,
 	// for the same python. Otherwise small packages share layers.
 	PackageLayers bool
-
-	NoCache bool // ignore layers in the store
 }
 
-// Options are a request, and what this machine and the base image add to it.
+// Options are the inputs of an environment: a request, and what the target machine and the base image
+// add to it; and the [Host].
 type Options struct {
 	Request
+	Flexible bool                 // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
+	Subdir   string               // the platform to install for, such as linux-64
+	Virtual  []*solve.Record      // virtual packages of the target machine, from [Options.SetVirtual]
+	Libc     func() (Libc, error) // returns the image's C library, called only to solve; nil: glibc 2.28
+	Step     program.StepFunc     // runs scripts of packages; nil: nothing can run
+	NoStep   string               // why nothing can run, for people
+	Host
+}
+
+// A Host is what an installation uses besides its inputs. It cannot change a byte of a layer.
+type Host struct {
 	Mirrors  [][]string              // URLs of one channel each, from [Condarc.Mirrors], tried in turn
-	Flexible bool                    // use a later channel if the earlier ones have no match; else (strict) the first channel with a name owns it
-	Subdir   string                  // the platform to install for, such as linux-64
-	Virtual  []*solve.Record         // virtual packages of the target machine, from [Options.SetVirtual]
-	Libc     func() (Libc, error)    // returns the image's C library, called only to solve; nil: glibc 2.28
 	Cache    string                  // directory of cached indexes; "": no cache
-	Step     program.StepFunc        // runs scripts of packages; nil: nothing can run
-	NoStep   string                  // why nothing can run, for people
+	NoCache  bool                    // ignore layers in the store
 	Progress func(done, total int64) // reports the bytes of downloads
 
 	// Installed reports the size of the packages whose files were written to layers, as

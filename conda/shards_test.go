@@ -96,7 +96,7 @@ func TestShards(t *testing.T) {
 		web := condatest.Serve(t, dir, nil)
 		for n := range 2 {
 			for _, at := range []string{web.URL, dir} {
-				p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0\nb=2=0\nn=1.0=0"), Options{Request: Request{Channels: []string{at}}, Subdir: "linux-64", Cache: cache})
+				p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0\nb=2=0\nn=1.0=0"), Options{Request: Request{Channels: []string{at}}, Subdir: "linux-64", Host: Host{Cache: cache}})
 				if err != nil || !slices.Equal(slices.Sorted(slices.Values(p.Names())), want) {
 					t.Fatalf("Resolve = %v, %v; want %v", p, err, want)
 				}
@@ -161,7 +161,7 @@ func TestShardsHostile(t *testing.T) {
 				testenv.Check(t, c.spoil(dir))
 			}
 			keep := t.TempDir()
-			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Request: Request{Channels: []string{condatest.Serve(t, dir, nil).URL}}, Subdir: "linux-64", Cache: keep})
+			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Request: Request{Channels: []string{condatest.Serve(t, dir, nil).URL}}, Subdir: "linux-64", Host: Host{Cache: keep}})
 			if got := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(got, c.want) {
 				t.Errorf("Resolve: %v; want %q", err, c.want)
 			}
@@ -201,7 +201,7 @@ func TestMaxAge(t *testing.T) {
 		})
 		keep := t.TempDir()
 		resolve := func() {
-			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Cache: keep})
+			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Request: Request{Channels: []string{web.URL}}, Subdir: "linux-64", Host: Host{Cache: keep}})
 			testenv.Check(t, err)
 		}
 		resolve()

@@ -73,7 +73,7 @@ func writeIndex(t testing.TB, dir, version, suffix string) {
 // openFor opens a channel as a new process does.
 func openFor(t testing.TB, url, cache string) channel {
 	t.Helper()
-	opened, err := Options{Request: Request{Channels: []string{url}}, Cache: cache}.open()
+	opened, err := Options{Request: Request{Channels: []string{url}}, Host: Host{Cache: cache}}.open()
 	testenv.Check(t, err)
 	return opened[0]
 }

@@ -16,7 +16,7 @@ import (
 func TestTee(t *testing.T) {
 	pkgs := many()
 	s, log := condatest.NewStore(t), &condatest.TeeLog{Tars: map[v1.Hash]string{}}
-	o := Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}, Tee: log.Tee}
+	o := Options{Request: Request{Channels: []string{newChannel(t, pkgs...)}}, Host: Host{Tee: log.Tee}}
 	r, err := install(t, s, export(pkgs...), o)
 	testenv.Check(t, err)
 	if log.Begun != len(r.layers) || len(log.Tars) != len(r.layers) || log.Dropped != 0 {
@@ -43,7 +43,7 @@ func TestTee(t *testing.T) {
 func TestTeeFails(t *testing.T) {
 	p := &testPkg{name: "a", files: []testFile{{path: "share/x", text: "x"}, {path: "share/y", text: "y", list: map[string]any{"sha256": strings.Repeat("0", 64)}}}}
 	log := &condatest.TeeLog{Tars: map[v1.Hash]string{}}
-	_, err := install(t, condatest.NewStore(t), export(p), Options{Request: Request{Channels: []string{newChannel(t, p)}}, Tee: log.Tee})
+	_, err := install(t, condatest.NewStore(t), export(p), Options{Request: Request{Channels: []string{newChannel(t, p)}}, Host: Host{Tee: log.Tee}})
 	if err == nil || log.Begun != 1 || log.Dropped != 1 || len(log.Tars) != 0 {
 		t.Errorf("the tee began %d layers, dropped %d and completed %d, error %v; want 1 dropped and an error", log.Begun, log.Dropped, len(log.Tars), err)
 	}

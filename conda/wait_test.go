@@ -115,7 +115,7 @@ func TestSilentMirror(t *testing.T) {
 	defer bad.Close()
 	bad.Set(hostile.Silent, -1, func(*http.Request) bool { return true })
 	ctx := web.With(t.Context(), web.Limits{Header: 200 * time.Millisecond, Backoff: time.Millisecond})
-	o := Options{Request: Request{Channels: []string{bad.URL}}, Subdir: "linux-64", Mirrors: [][]string{{bad.URL, good.URL}}}
+	o := Options{Request: Request{Channels: []string{bad.URL}}, Subdir: "linux-64", Host: Host{Mirrors: [][]string{{bad.URL, good.URL}}}}
 	plan, err := Resolve(ctx, read(t, export(&p)), o)
 	if err == nil {
 		_, _, err = plan.Layers(ctx, condatest.NewStore(t), o)

@@ -11,7 +11,9 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -75,6 +77,23 @@ func Is(text []byte) bool {
 		return line[0] == '%' || stageStart().Match(line) || bytes.HasPrefix(bytes.ToLower(line), []byte("from:"))
 	}
 	return false
+}
+
+// ReadFile returns the content of a definition file; nil if the file is not a definition file.
+func ReadFile(file string) ([]byte, error) {
+	if fi, err := os.Stat(file); err != nil || !fi.Mode().IsRegular() {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil || !Is(content) {
+		return nil, err
+	}
+	return content, nil
 }
 
 // A reader reads one file.

@@ -251,8 +251,8 @@ func TestLintErrors(t *testing.T) {
 func TestLintUnknownBase(t *testing.T) {
 	var reported []string
 	n, unknown, err := build.Check(context.Background(), newStore(t), build.Options{Dockerfile: "-", Context: t.TempDir(),
-		Stdin:    strings.NewReader("FROM python:3\nENV A=$PYTHON_VERSION B=$PATH\n"),
-		Progress: func(e build.Event) { reported = append(reported, e.Warning) }})
+		Stdin: strings.NewReader("FROM python:3\nENV A=$PYTHON_VERSION B=$PATH\n"),
+		Host:  build.Host{Progress: func(e build.Event) { reported = append(reported, e.Warning) }}})
 	if err != nil || n != 0 || strings.Join(unknown, ",") != "python:3" {
 		t.Errorf("Check = %d %q, unknown %q, %v; want no warning and python:3 unknown", n, reported, unknown, err)
 	}
@@ -265,11 +265,11 @@ func FuzzCheck(f *testing.F) {
 	}
 	s, dir := newStore(f), f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
-		_, _, err := build.Check(context.Background(), s, build.Options{Dockerfile: "-", Context: dir, Stdin: strings.NewReader(text), Progress: func(e build.Event) {
+		_, _, err := build.Check(context.Background(), s, build.Options{Dockerfile: "-", Context: dir, Stdin: strings.NewReader(text), Host: build.Host{Progress: func(e build.Event) {
 			if !strings.HasPrefix(e.Warning, "Dockerfile (standard input):") || e.Rule == "" {
 				t.Errorf("Check(%q) reports %+v", text, e)
 			}
-		}})
+		}}})
 		if err != nil && !strings.HasPrefix(err.Error(), "Dockerfile (standard input):") {
 			t.Errorf("Check(%q): %v", text, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	goruntime "runtime"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,21 +16,19 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
-	"hpcc/build/attest"
-	"hpcc/build/binder"
 	"hpcc/build/definition"
 	"hpcc/build/git"
+	"hpcc/build/progress"
 	"hpcc/build/source"
 	"hpcc/conda"
-	"hpcc/conda/exports"
 	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/text"
-	"hpcc/unpack"
 )
 
 func buildCommand() *cli.Command {
+	a := new(buildArgs)
 	return &cli.Command{
 		Name: "build", Usage: "build an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
 		Description: `Builds an image as an ordinary user: without a daemon, root or subordinate IDs. CONTEXT is a
@@ -49,122 +47,139 @@ With --conda and a Dockerfile, the environment is the stage "conda": write FROM 
 
 Exit status: 3 if the image is built, but packages are missing, replaced or of another version than
 in the export, and --relax is not given; also with --dry-run.`,
-		Flags:  buildFlags(),
-		Action: action(parseBuild),
+		Flags:  a.flags(),
+		Action: action(a.parse),
 	}
-}
-
-// buildFlags are the flags of each command that builds an image.
-func buildFlags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		&cli.StringSliceFlag{Name: "tag", Aliases: []string{"t"}, Usage: "name the image `NAME`"},
-		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `FILE` (default CONTEXT/Dockerfile; - is standard input)"},
-		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG to `NAME=VALUE`; NAME alone copies a variable"},
-		&cli.StringFlag{Name: "target", Usage: "stop at stage `STAGE`"},
-		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH`; several, with commas, make an index"},
-		&cli.BoolFlag{Name: "no-cache", Usage: "run every step again"},
-		&cli.BoolFlag{Name: "no-test", Usage: "skip %test of an Apptainer definition file", Hidden: true},
-		&cli.BoolFlag{Name: "check", Usage: "check the Dockerfile without building it"},
-		&cli.StringSliceFlag{Name: "secret", Usage: "expose `id=NAME` with src=FILE or env=NAME to RUN --mount"},
-		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json", Value: "auto"},
-	}, condaFlags(), inSection(dockerfileSection,
-		&cli.StringSliceFlag{Name: "ssh", Usage: "expose an SSH agent as `ID` or ID=SOCKET to RUN --mount"},
-		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR`, or an image or repository, in FROM and --from"},
-		&cli.StringSliceFlag{Name: "label", Usage: "add label `NAME=VALUE`"},
-		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for OpenShift's random user IDs"},
-		&cli.BoolFlag{Name: "pull", Usage: "ask the registries for newer base images"},
-	), inSection(cacheSection,
-		&cli.StringSliceFlag{Name: "cache-from", Usage: "import cached steps from registry reference `REF`"},
-		&cli.StringSliceFlag{Name: "no-cache-filter", Usage: "run the steps of stage `STAGE` again"},
-		&cli.StringFlag{Name: "cache-to", Usage: "export cached steps to registry reference `REF`[,mode=min]"},
-	), outputFlags(), attestFlags(), inSection(imageSection,
-		&cli.BoolFlag{Name: "reproducible", Usage: "give the same digest everywhere: clamp times of files"},
-		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd", Value: "gzip"},
-	), inSection(generalSection, plainHTTPFlag(), storeFlag()))
 }
 
 // buildArgs is the command line of "hpcc build", and of the build of "hpcc deploy".
 type buildArgs struct {
-	tags         []string // names of the image; at least one unless check or dryRun is set
+	build.Request
+	env          build.CondaOptions // of the flags; Request.Conda if the image has an environment
 	store        string
-	platforms    []*v1.Platform // nil is this machine's
 	progress     string
-	check        bool // only check the Dockerfile
-	dryRun, json bool // only list the downloads of an environment
-	dockerfile   bool // build a Dockerfile, on the environment if conda is set
-	image        build.Options
-	conda        *build.CondaOptions      // nil without an environment
-	repository   *binder.Repository       // of --repo2docker; nil without it
-	definition   *definition.Recipe       // of a definition file of Apptainer; nil for a Dockerfile
-	lock         string                   // file to write
-	entry        bool                     // "hpcc entry" becomes the entry point
-	provenance   *build.ProvenanceOptions // nil: no provenance
-	annotations  map[string]string        // of the manifest
-	outputs      []output
-	iidFile      string
-	metadataFile string
-	cacheTo      string // reference in a registry; image.CacheTo selects the steps to export
+	check        bool   // only check the Dockerfile
+	dryRun, json bool   // only list the downloads of an environment
+	entry        bool   // "hpcc entry" becomes the entry point
 	creds        string // registries file (creds.yaml), which must not get into an image
 }
 
-func parseBuild(c *cli.Context) (*buildArgs, error) {
+// flags returns the flags of each command that builds an image, bound to the fields of a.
+func (a *buildArgs) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		listFlag(&a.Tags, &cli.StringSliceFlag{Name: "tag", Aliases: []string{"t"}, Usage: "name the image `NAME`"}),
+		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `FILE` (default CONTEXT/Dockerfile; - is standard input)", Destination: &a.Dockerfile},
+		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG to `NAME=VALUE`; NAME alone copies a variable"},
+		&cli.StringFlag{Name: "target", Usage: "stop at stage `STAGE`", Destination: &a.Target},
+		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH`; several, with commas, make an index"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "run every step again", Destination: &a.NoCache},
+		&cli.BoolFlag{Name: "no-test", Usage: "skip %test of an Apptainer definition file", Hidden: true},
+		&cli.BoolFlag{Name: "check", Usage: "check the Dockerfile without building it", Destination: &a.check},
+		&cli.StringSliceFlag{Name: "secret", Usage: "expose `id=NAME` with src=FILE or env=NAME to RUN --mount"},
+		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json", Value: "auto", Destination: &a.progress},
+	}, a.condaFlags(), inSection(dockerfileSection,
+		&cli.StringSliceFlag{Name: "ssh", Usage: "expose an SSH agent as `ID` or ID=SOCKET to RUN --mount"},
+		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR`, or an image or repository, in FROM and --from"},
+		&cli.StringSliceFlag{Name: "label", Usage: "add label `NAME=VALUE`"},
+		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for OpenShift's random user IDs", Destination: &a.entry},
+		&cli.BoolFlag{Name: "pull", Usage: "ask the registries for newer base images", Destination: &a.Pull},
+	), inSection(cacheSection,
+		&cli.StringSliceFlag{Name: "cache-from", Usage: "import cached steps from registry reference `REF`"},
+		listFlag(&a.NoCacheFilter, &cli.StringSliceFlag{Name: "no-cache-filter", Usage: "run the steps of stage `STAGE` again"}),
+		&cli.StringFlag{Name: "cache-to", Usage: "export cached steps to registry reference `REF`[,mode=min]"},
+	), inSection(outputSection,
+		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"}, Usage: "also write the image as `type=TYPE,dest=FILE` (oci, docker, tar, dir)"},
+		&cli.StringSliceFlag{Name: "annotation", Usage: "add annotation `NAME=VALUE` to the manifest"},
+		&cli.StringFlag{Name: "iidfile", Usage: "write the image's digest to `FILE`", Destination: &a.IIDFile},
+		&cli.StringFlag{Name: "metadata-file", Usage: "write digests and names as JSON to `FILE`", Destination: &a.Metadata},
+	), inSection(attestSection,
+		&cli.GenericFlag{Name: "provenance", Value: &provenanceFlag{&a.Provenance}, DefaultText: "none",
+			Usage: "attach provenance (SLSA); =mode=min, =mode=max, =false"},
+		&cli.StringSliceFlag{Name: "attest", Usage: "attach attestation `type=TYPE`: provenance"},
+	), inSection(imageSection,
+		&cli.BoolFlag{Name: "reproducible", Usage: "give the same digest everywhere: clamp times of files", Destination: &a.Reproducible},
+		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd", Value: "gzip", Destination: &a.Compression},
+	), inSection(generalSection, plainHTTPFlag(), storeFlag()))
+}
+
+// listFlag returns a repeatable flag that is bound to a list.
+func listFlag(to *[]string, f *cli.StringSliceFlag) *cli.StringSliceFlag {
+	f.Action = func(_ *cli.Context, values []string) error {
+		*to = values
+		return nil
+	}
+	return f
+}
+
+// A provenanceFlag is --provenance, whose value is optional and follows "=". As in docker, it is short
+// for --attest.
+type provenanceFlag struct{ to **build.ProvenanceOptions }
+
+func (f *provenanceFlag) Set(s string) (err error) {
+	*f.to, err = build.ParseProvenance(s)
+	return err
+}
+func (f *provenanceFlag) String() string   { return "" }
+func (f *provenanceFlag) IsBoolFlag() bool { return true }
+
+// parse checks the command line, and reads the values that are not bound to fields.
+func (a *buildArgs) parse(c *cli.Context) (*buildArgs, error) {
 	for _, w := range c.Args().Slice() {
 		if strings.HasPrefix(w, "mode=") { // docker accepts the value after a space
 			return nil, text.Usagef("%q is not a context", w).Hint("write --provenance=%s", w)
 		}
 	}
-	if c.Bool("json") && !c.Bool("dry-run") && c.Command.Name == "build" {
+	if a.json && !a.dryRun {
 		return nil, text.Usagef("--json needs --dry-run").Hint("use --progress json for the steps of a build")
 	}
 	args, err := parseArguments(c, 0, 1, "[CONTEXT]")
 	if err != nil {
 		return nil, err
 	}
-	a := &buildArgs{
-		tags: c.StringSlice("tag"), store: c.String("store"), progress: c.String("progress"),
-		check: c.Bool("check"), dryRun: c.Bool("dry-run"), json: c.Bool("json"), lock: c.String("lock"),
-		entry: c.Bool("entry"), iidFile: c.String("iidfile"), metadataFile: c.String("metadata-file"), creds: c.String("creds"),
-	}
+	a.store, a.PlainHTTP = c.String("store"), c.Bool("plain-http")
 	if a.check && (c.IsSet("conda") || c.IsSet("conda-prefix")) {
 		return nil, text.Usagef("--check only checks a Dockerfile").Hint("leave --conda out")
 	}
-	if a.repository, err = parseRepository(c, args); err != nil {
+	repository, err := parseRepository(c, args)
+	if err != nil {
 		return nil, err
 	}
-	if a.conda, err = parseConda(c, a.repository); err != nil {
+	if err := a.parseConda(c, repository); err != nil {
 		return nil, err
 	}
-	a.dockerfile = a.conda == nil || a.repository != nil || c.String("file") != "" || len(args) > 0
-	if err := checkContext(args, a.conda != nil); err != nil {
+	a.OnlyConda = a.Conda != nil && repository == nil && a.Dockerfile == "" && len(args) == 0
+	if err := checkContext(args, a.Conda != nil); err != nil {
 		return nil, err
 	}
-	if len(a.tags) == 0 && !a.dryRun && !a.check {
-		if a.repository != nil {
-			args = []string{"--repo2docker", a.repository.Dir}
+	if len(a.Tags) == 0 && !a.dryRun && !a.check {
+		if repository != nil {
+			args = []string{"--repo2docker", repository.Dir}
 		}
 		return nil, text.Usagef("the image needs a name").Hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(args, " "))
 	}
-	if a.provenance, err = parseAttestations(c); err != nil {
+	if err := a.parseAttestations(c.StringSlice("attest")); err != nil {
 		return nil, err
 	}
-	if a.platforms, err = parsePlatforms(c.String("platform")); err != nil {
+	if a.Platforms, err = parsePlatforms(c.String("platform")); err != nil {
 		return nil, err
 	}
-	if a.image, err = parseImage(c, args); err != nil {
+	if err := a.parseImage(c, args); err != nil {
 		return nil, err
 	}
-	if a.repository != nil {
-		if err := a.useRepository(); err != nil {
+	if repository != nil {
+		if err := a.UseRepository(repository); err != nil {
 			return nil, err
 		}
 	}
-	if err := parseResults(c, a); err != nil {
+	if err := a.parseResults(c); err != nil {
 		return nil, err
 	}
 	if err := a.parseDefinition(c); err != nil {
 		return nil, err
 	}
-	a.cacheTo, a.image.CacheTo, err = cacheTarget(c.String("cache-to"))
+	if to := c.String("cache-to"); to != "" {
+		a.CacheRef, a.CacheTo, err = build.ParseCacheTo(to)
+	}
 	return a, err
 }
 
@@ -188,37 +203,38 @@ func checkContext(args []string, hasExport bool) error {
 
 // parseResults reads the flags that name the results of a build. It refuses names that are not
 // valid and files in missing directories, which would otherwise fail only after the build.
-func parseResults(c *cli.Context, a *buildArgs) (err error) {
-	if a.outputs, err = parseOutputs(c.StringSlice("output")); err != nil {
-		return err
+func (a *buildArgs) parseResults(c *cli.Context) (err error) {
+	written := []string{a.IIDFile, a.Metadata}
+	for _, arg := range c.StringSlice("output") {
+		o, err := build.ParseOutput(arg)
+		if err != nil {
+			return err
+		}
+		a.Outputs, written = append(a.Outputs, o), append(written, o.Dest)
 	}
-	for _, o := range a.outputs {
-		a.tags = append(a.tags, o.names...)
-		date, given := a.image.Args["SOURCE_DATE_EPOCH"]
+	for _, o := range a.Outputs {
+		a.Tags = append(a.Tags, o.Names...)
+		date, given := a.Args["SOURCE_DATE_EPOCH"]
 		if !given {
 			date = os.Getenv("SOURCE_DATE_EPOCH")
 		}
 		switch {
-		case o.rewrite == nil:
-		case !*o.rewrite && (a.image.Reproducible || date != ""):
+		case o.Rewrite == nil:
+		case !*o.Rewrite && (a.Reproducible || date != ""):
 			return text.Usagef("--output: rewrite-timestamp=false contradicts --reproducible and SOURCE_DATE_EPOCH").Hint("leave one of them out")
 		default:
-			a.image.Reproducible = *o.rewrite
+			a.Reproducible = *o.Rewrite
 		}
 	}
-	for _, tag := range a.tags {
+	for _, tag := range a.Tags {
 		if _, err := store.Canonical(tag); err != nil {
 			return text.Usagef("--tag: %w", err)
 		}
 	}
-	if a.annotations, err = parsePairs(c, "annotation"); err != nil {
+	if a.Annotated, err = parsePairs(c, "annotation"); err != nil {
 		return err
 	}
-	files := []string{a.iidFile, a.metadataFile}
-	for _, o := range a.outputs {
-		files = append(files, o.dest)
-	}
-	for _, f := range files {
+	for _, f := range written {
 		if f == "" || f == "-" {
 			continue
 		}
@@ -230,40 +246,90 @@ func parseResults(c *cli.Context, a *buildArgs) (err error) {
 }
 
 // parseImage reads the flags of a build from a Dockerfile.
-func parseImage(c *cli.Context, args []string) (o build.Options, err error) {
-	o = build.Options{
-		Compression: c.String("compression"), Dockerfile: c.String("file"), Target: c.String("target"),
-		Reproducible: c.Bool("reproducible"), NoCache: c.Bool("no-cache"), NoCacheFilter: c.StringSlice("no-cache-filter"), PlainHTTP: c.Bool("plain-http"), Pull: c.Bool("pull"),
-	}
+func (a *buildArgs) parseImage(c *cli.Context, args []string) (err error) {
 	if len(args) > 0 {
-		o.Context = args[0]
+		a.Context = args[0]
 	}
-	if o.Compression != "gzip" && o.Compression != "zstd" {
-		return o, text.Usagef("--compression %q is not gzip or zstd", o.Compression).Hint("leave it out, or write --compression zstd")
+	if a.Compression != "gzip" && a.Compression != "zstd" {
+		return text.Usagef("--compression %q is not gzip or zstd", a.Compression).Hint("leave it out, or write --compression zstd")
 	}
-	if o.Args, err = parseBuildArgs(c.StringSlice("build-arg")); err != nil {
-		return o, err
+	if a.Args, err = parseBuildArgs(c.StringSlice("build-arg")); err != nil {
+		return err
 	}
-	if o.Secrets, err = parseSecrets(c.StringSlice("secret")); err != nil {
-		return o, err
+	if a.Secrets, err = parseSecrets(c.StringSlice("secret")); err != nil {
+		return err
 	}
-	if o.SSH, err = parseAgents(c.StringSlice("ssh")); err != nil {
-		return o, err
+	if a.SSH, err = parseAgents(c.StringSlice("ssh")); err != nil {
+		return err
 	}
-	if o.Contexts, err = parsePairs(c, "build-context"); err != nil {
-		return o, err
+	if a.Contexts, err = parsePairs(c, "build-context"); err != nil {
+		return err
 	}
-	for name, v := range o.Contexts {
+	for name, v := range a.Contexts {
 		if fi, err := os.Stat(v); !strings.Contains(v, ":") && (err != nil || !fi.IsDir()) {
-			return o, text.Usagef("--build-context %s=%s: %w", name, v, syscall.ENOENT).
+			return text.Usagef("--build-context %s=%s: %w", name, v, syscall.ENOENT).
 				Hint("write --build-context %s=DIR, %s=docker-image://REF or %s=oci-layout://DIR:TAG", name, name, name)
 		}
 	}
-	if o.Labels, err = parsePairs(c, "label"); err != nil {
-		return o, err
+	if a.Labels, err = parsePairs(c, "label"); err != nil {
+		return err
 	}
-	o.CacheFrom, err = cacheSources(c.StringSlice("cache-from"))
-	return o, err
+	a.CacheFrom, err = build.ParseCacheFrom(c.StringSlice("cache-from"))
+	return err
+}
+
+// parseDefinition reads the file of -f if it is a definition file of Apptainer.
+func (a *buildArgs) parseDefinition(c *cli.Context) error {
+	content, err := definition.ReadFile(a.Dockerfile)
+	if err != nil || content == nil {
+		return err
+	}
+	for _, name := range []string{"check", "target", "conda", "conda-prefix", "no-cache-filter"} {
+		if c.IsSet(name) {
+			return text.Usagef("--%s is for Dockerfiles, and %s is a definition file of Apptainer", name, a.Dockerfile).Hint("leave out --%s", name)
+		}
+	}
+	dir, err := filepath.Abs(a.Context)
+	if err != nil {
+		return fmt.Errorf("finding the directory of %%files: %w", err)
+	}
+	a.Definition, err = definition.Parse(a.Dockerfile, content, definition.Options{Dir: dir, Args: a.Args, NoTest: c.Bool("no-test")})
+	a.Args = map[string]string{}
+	return err
+}
+
+// parseAttestations reads the values of --attest.
+func (a *buildArgs) parseAttestations(list []string) (err error) {
+	for _, arg := range list {
+		kind, items := "", strings.Split(arg, ",")
+		disabled := slices.Contains(items, "disabled=true")
+		items = slices.DeleteFunc(items, func(w string) bool {
+			t, ok := strings.CutPrefix(w, "type=")
+			if ok {
+				kind = t
+			}
+			return ok || w == "disabled=false" || w == "disabled=true"
+		})
+		value := strings.Join(items, ",")
+		switch {
+		case disabled:
+			value = "false"
+		case value == "":
+			value = "true"
+		}
+		switch kind {
+		case "provenance":
+			a.Provenance, err = build.ParseProvenance(value)
+		case "sbom":
+			return text.Usagef("--attest %q: hpcc does not list packages", arg).Hint("%s", packagesHabit)
+		default:
+			err = text.Usagef("the type is not provenance")
+		}
+		if err != nil {
+			return text.Usagef("--attest %q: %w", arg, err).Hint("write --attest type=provenance,mode=max")
+		}
+	}
+	return nil
 }
 
 func (a *buildArgs) run(ctx context.Context) error {
@@ -274,49 +340,69 @@ func (a *buildArgs) run(ctx context.Context) error {
 }
 
 // build builds the image, and deploys it unless to is nil.
-func (a *buildArgs) build(ctx context.Context, to *deployment) error {
-	b := builder{buildArgs: a, to: to}
-	var err error
+func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 	if a.entry {
-		if b.entries, err = entryFiles(a.platforms); err != nil {
+		if a.Entries, err = entryFiles(a.Platforms); err != nil {
 			return err
 		}
 	}
-	if b.steps, err = newSteps(a.progress); err != nil {
+	t, err := progress.New(a.progress)
+	if err != nil {
 		return err
 	}
 	if err := runtime.EnterFakeRoot(); err != nil {
-		return fmt.Errorf("building %s: %w", strings.Join(a.tags, ", "), err)
+		return fmt.Errorf("building %s: %w", strings.Join(a.Tags, ", "), err)
 	}
-	if a.repository != nil {
-		for _, n := range a.repository.Notes {
-			b.steps.note(n)
+	if a.Repository != nil {
+		for _, n := range a.Repository.Notes {
+			t.Note(n)
 		}
 	}
-	if b.store, err = store.Open(a.store); err != nil {
+	s, err := store.Open(a.store)
+	if err != nil {
 		return err
 	}
-	a.image.Hidden = secretFiles(a.creds)
+	a.Hidden = secretFiles(a.creds)
 	if to != nil {
 		if err := to.prepare(ctx); err != nil {
 			return err
 		}
 	}
-	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt
-	a.image.Stdin = files.Stdin()
-	if a.image.Context != "-" {
-		a.image.Stdin = io.TeeReader(a.image.Stdin, &stdinCopy)
+	a.Progress = t.Event
+	a.LoadArchive = func(ctx context.Context, file, name string) ([]string, error) { return loadAny(ctx, s, file, name) }
+	a.CheckedTree = func(ctx context.Context, img v1.Image) (string, error) { return checkedTree(ctx, s, img) }
+	a.Deliver = func(ctx context.Context, r build.Result) error {
+		reportLeftOut(r.LeftOut)
+		t.Built()
+		if to != nil {
+			return to.send(ctx, s)
+		}
+		_, err := fmt.Println(r.Digest)
+		return err
 	}
-	err = b.run(ctx)
+	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt
+	a.Stdin = files.Stdin()
+	if a.Context != "-" {
+		a.Stdin = io.TeeReader(a.Stdin, &stdinCopy)
+	}
+	attempt := func() error {
+		if !a.dryRun {
+			return a.Run(ctx, s)
+		}
+		return a.Plan(ctx, s, func(platform string, list []conda.Download) error {
+			return t.Downloads(os.Stdout, platform, list, a.json)
+		})
+	}
+	err = attempt()
 	// The store has moved a damaged layer away, so building again repeats the step that made it.
-	for n := 0; n < maxHealed && healable(err) && a.image.Context != "-"; n++ {
+	for n := 0; n < maxHealed && healable(err) && a.Context != "-"; n++ {
 		say("warning: %v", err)
 		say("repeating the step that made the layer")
-		a.image.Stdin = bytes.NewReader(stdinCopy.Bytes())
-		err = b.run(ctx)
+		a.Stdin = bytes.NewReader(stdinCopy.Bytes())
+		err = attempt()
 	}
 	if err != nil {
-		return b.steps.failed(withSignal(ctx, fullDiskHint(err, b.store.Dir())))
+		return buildError(t, withSignal(ctx, fullDiskHint(err, s.Dir())))
 	}
 	return nil
 }
@@ -330,125 +416,40 @@ func healable(err error) bool {
 	return errors.As(err, &damaged) && damaged.Moved != ""
 }
 
-// A builder builds an image for each platform of a command line.
-type builder struct {
-	*buildArgs
-	store   *store.Store
-	steps   *steps
-	entries [][]byte    // programs for --entry, one per platform; nil without the flag
-	to      *deployment // nil to keep the image in the store only
-
-	statements []attest.Statement // about images; empty without provenance
-
-	images []v1.Image
-	inputs []*build.Inputs // of images
-	parts  *unpack.Parts   // unpacked layers
-	moves  []conda.Move    // differences of the environments from the export
-}
-
-// run builds the image for each platform, stores it and writes or pushes the requested results.
-func (b builder) run(ctx context.Context) error {
-	cache := b.image.CacheTo
-	if cache != nil {
-		cache = &build.Cache{Min: cache.Min} // every attempt begins with an empty cache
+// buildError ends the progress of a build with an error, and returns what is still to be printed.
+func buildError(t *progress.Steps, err error) error {
+	if errors.Is(err, context.Canceled) {
+		err = &canceledError{errors.New("the build was interrupted; the finished steps are in the cache"), err}
 	}
-	b.parts = unpack.NewParts(b.store)
-	defer b.parts.Close()
-	var locks []exports.Locked
-	for i, p := range b.platforms {
-		o := b.image
-		o.CacheTo, o.Platform, o.Inputs, o.Progress = cache, p, &build.Inputs{}, b.steps.event
-		if b.entries != nil {
-			o.Entry = b.entries[i]
-		}
-		img, lock, err := b.platform(ctx, o)
-		if err != nil {
-			return err
-		}
-		b.images, b.inputs, locks = append(b.images, img), append(b.inputs, o.Inputs), append(locks, lock)
-	}
-	if b.dryRun {
-		return b.degradedError(b.moves)
-	}
-	b.steps.end()
-	err := b.keep(ctx)
-	if err == nil && b.lock != "" {
-		err = b.writeLock(locks)
-	}
-	if err == nil && cache != nil {
-		err = cache.Push(ctx, b.store, b.cacheTo, store.Remote{PlainHTTP: b.image.PlainHTTP})
-	}
-	if err == nil {
-		err = b.degradedError(b.moves)
+	if advice, status := adviceFor(err); !t.Failed(err, advice, status) {
+		return exitStatus(status)
 	}
 	return err
 }
 
-// platform builds the image for one platform. It also returns the lock of an environment. A dry
-// run returns neither.
-func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, lock exports.Locked, err error) {
-	b.steps.forPlatform(o.Platform, len(b.platforms))
-	if b.dryRun {
-		return nil, lock, b.planEnvironment(ctx, o)
-	}
-	if b.conda != nil {
-		if img, lock, err = b.environment(ctx, o); err != nil || !b.dockerfile {
-			return img, lock, err
-		}
-		o.Environment = img
-		if b.repository != nil {
-			img, err = generated(ctx, b, b.repository.Recipe(), o)
-			return img, lock, err
-		}
-	}
-	if b.definition != nil {
-		img, err = b.fromDefinition(ctx, o)
-		return img, lock, err
-	}
-	img, err = build.Dockerfile(ctx, b.store, o)
-	return img, lock, err
-}
-
-// environment builds the image of an environment, and also returns the lock.
-func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, exports.Locked, error) {
-	co := b.condaOptions(o)
-	// The unpacked layers are useful only for the tree of this machine's platform.
-	if len(b.platforms) == 1 || o.Platform.Architecture == goruntime.GOARCH {
-		co.Parts = b.parts
-	}
-	if !b.dockerfile {
-		co.Entry = o.Entry
-	}
-	var err error
-	if co.Base, err = b.system(ctx, o); err != nil {
-		return nil, exports.Locked{}, err
-	}
-	env, err := build.Conda(ctx, b.store, co)
-	if err != nil {
-		return nil, exports.Locked{}, err
-	}
-	b.steps.environment(env)
-	b.noteJupyter(env.Lock)
-	b.moves = append(b.moves, env.Moves...)
-	return env.Image, env.Lock, nil
-}
-
-// planEnvironment prints the downloads for one platform.
-func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
-	env, err := build.PlanConda(ctx, b.store, b.condaOptions(o))
+// checkDockerfile writes the warnings about a Dockerfile to standard output. It needs no tag and
+// no user namespace.
+func (a *buildArgs) checkDockerfile(ctx context.Context) error {
+	t, err := progress.New(a.progress)
 	if err != nil {
 		return err
 	}
-	b.steps.environment(env)
-	b.moves = append(b.moves, env.Moves...)
-	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
-}
-
-// condaOptions returns the options of the command line for the platform of o.
-func (b *builder) condaOptions(o build.Options) build.CondaOptions {
-	co := *b.conda
-	co.Platform, co.Inputs, co.Progress = o.Platform, o.Inputs, o.Progress
-	return co
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	a.Progress, a.Stdin = t.Check, files.Stdin()
+	warnings, missing, err := a.Check(ctx, s)
+	if err != nil {
+		return buildError(t, err)
+	}
+	for _, image := range missing {
+		t.Note(fmt.Sprintf("%s is not in the store, so its variables were not checked; %q fetches it", image, "hpcc pull "+image))
+	}
+	if warnings == 0 {
+		return nil
+	}
+	return buildError(t, fmt.Errorf("the Dockerfile has %s", text.Count(warnings, "warning", "warnings")))
 }
 
 // parsePlatforms reads --platform. Without it, it returns one nil, for this machine.
@@ -469,41 +470,6 @@ func parsePlatforms(list string) ([]*v1.Platform, error) {
 		seen[p.String()] = true
 	}
 	return out, nil
-}
-
-// checkDockerfile writes the warnings about a Dockerfile to standard output. It needs no tag and
-// no user namespace.
-func (a *buildArgs) checkDockerfile(ctx context.Context) error {
-	t, err := newSteps(a.progress)
-	if err != nil {
-		return err
-	}
-	s, err := store.Open(a.store)
-	if err != nil {
-		return err
-	}
-	warnings := 0
-	var missing []string
-	for _, p := range a.platforms {
-		o := a.image
-		o.Platform, o.Progress, o.Stdin = p, t.check, files.Stdin()
-		n, unknown, err := build.Check(ctx, s, o)
-		if err != nil {
-			return t.failed(err)
-		}
-		warnings, missing = max(warnings, n), append(missing, unknown...)
-	}
-	slices.Sort(missing)
-	for _, image := range slices.Compact(missing) {
-		t.note(fmt.Sprintf("%s is not in the store, so its variables were not checked; %q fetches it", image, "hpcc pull "+image))
-	}
-	switch warnings {
-	case 0:
-		return nil
-	case 1:
-		return t.failed(errors.New("the Dockerfile has 1 warning"))
-	}
-	return t.failed(fmt.Errorf("the Dockerfile has %s", text.Count(warnings, "warning", "warnings")))
 }
 
 // parseBuildArgs reads --build-arg. A bare NAME takes its value from the environment.
@@ -565,61 +531,4 @@ func parseAgents(list []string) (map[string]string, error) {
 		m[id] = socket
 	}
 	return m, nil
-}
-
-// cacheSources reads --cache-from: REF, or type=registry,ref=REF as in docker build.
-func cacheSources(list []string) ([]string, error) {
-	var out []string
-	for _, arg := range list {
-		ref, options := splitCache(arg)
-		if err := checkCache("--cache-from", arg, ref); err != nil {
-			return nil, err
-		}
-		for k, v := range options {
-			return nil, text.Usagef("--cache-from %q: unknown option %s=%s", arg, k, v).Hint("write --cache-from REF")
-		}
-		out = append(out, ref)
-	}
-	return out, nil
-}
-
-// checkCache returns an error if ref is not a valid reference.
-func checkCache(flag, arg, ref string) error {
-	if _, err := store.Canonical(ref); err != nil {
-		return text.Usagef("%s %q: %w", flag, arg, err).Hint("write %s registry.example.org/me/app:cache", flag)
-	}
-	return nil
-}
-
-// cacheTarget reads --cache-to. c is nil without the flag.
-func cacheTarget(arg string) (ref string, c *build.Cache, err error) {
-	if arg == "" {
-		return "", nil, nil
-	}
-	ref, options := splitCache(arg)
-	for k, v := range options {
-		if k != "mode" || (v != "min" && v != "max") {
-			return "", nil, text.Usagef("--cache-to %q: unknown option %s=%s", arg, k, v).Hint("write --cache-to REF or REF,mode=min")
-		}
-	}
-	if err := checkCache("--cache-to", arg, ref); err != nil {
-		return "", nil, err
-	}
-	return ref, &build.Cache{Min: options["mode"] == "min"}, nil
-}
-
-// splitCache splits REF,KEY=VALUE,… or type=registry,ref=REF,… into a reference and options.
-func splitCache(arg string) (ref string, options map[string]string) {
-	options = map[string]string{}
-	for _, item := range strings.Split(arg, ",") {
-		k, v, ok := strings.Cut(item, "=")
-		switch {
-		case !ok || k == "ref":
-			ref = item[strings.Index(item, "=")+1:]
-		case k == "type" && v == "registry":
-		default:
-			options[k] = v
-		}
-	}
-	return ref, options
 }

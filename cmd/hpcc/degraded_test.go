@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/build"
 	"hpcc/testdata/condapackage"
 	"hpcc/testdata/testenv"
 )
@@ -32,10 +33,10 @@ func TestDegraded(t *testing.T) {
 		{"app=1.0=0\n", "", 0, "needed by app"},
 		{"dependencies:\n- lib=1.0=0\n- app>=1\n", "", exitFailure, "or let the solver replace them with --relax"},
 		{"dependencies:\n- lib=1.0=0\n- app>=1\n", "--relax", 0, "other version"},
-		{"dependencies:\n- lib=1.0=9\n- app\n", "", exitDegraded, "the image is built, but differs from the export: lib=1.0=9 (lib=2.0=0)"},
-		{"dependencies:\n- lib=1.0=9\n- app\n", "--dry-run", exitDegraded, "the image would differ from the export: lib=1.0=9 (lib=2.0=0)"},
+		{"dependencies:\n- lib=1.0=9\n- app\n", "", build.StatusDegraded, "the image is built, but differs from the export: lib=1.0=9 (lib=2.0=0)"},
+		{"dependencies:\n- lib=1.0=9\n- app\n", "--dry-run", build.StatusDegraded, "the image would differ from the export: lib=1.0=9 (lib=2.0=0)"},
 		{"dependencies:\n- lib=1.0=9\n- app\n", "--relax", 0, "other version"},
-		{"# platform: linux-64\nlib=1.0=9\n", "", exitDegraded, "lib=1.0=9 (lib=1.0=0)"},
+		{"# platform: linux-64\nlib=1.0=9\n", "", build.StatusDegraded, "lib=1.0=9 (lib=1.0=0)"},
 		{"dependencies:\n- lib<2\n\ndependencies:\n- app\n", "--dry-run", 0, "app      0.9"},
 		{"dependencies:\n- lib<2\n\ndependencies:\n- app>=1\n", "", exitFailure, "file0:2: lib<2 and app>=1"},
 		{"dependencies:\n- lib\n\ndependencies:\n- lib\n- nothing\n", "", exitFailure, "file1:3:"},

@@ -15,6 +15,7 @@ import (
 )
 
 func deployCommand() *cli.Command {
+	a := new(deployArgs)
 	return &cli.Command{
 		Name: "deploy", Usage: "build an image and push it to a registry in creds.yaml", ArgsUsage: "[CONTEXT | IMAGE]",
 		Description: `Builds an image like "hpcc build" and pushes it, with all its platforms, to the registry that
@@ -31,46 +32,43 @@ Registries come from ~/.config/hpcc/creds.yaml and ./creds.yaml:
      username: alice
      password: ${LAB_TOKEN}    # or password_file: FILE`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` in creds.yaml"},
-			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ~/.config/hpcc/creds.yaml and ./creds.yaml)"},
-			&cli.BoolFlag{Name: "json", Usage: "print the reference as JSON"},
-		}, deployFlags()...),
-		Action: action(parseDeploy),
+			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` in creds.yaml", Destination: &a.registry},
+			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ~/.config/hpcc/creds.yaml and ./creds.yaml)", Destination: &a.build.creds},
+			&cli.BoolFlag{Name: "json", Usage: "print the reference as JSON", Destination: &a.json},
+		}, a.buildFlags()...),
+		Action: action(a.parse),
 	}
-}
-
-// deployFlags are the flags of a build that "hpcc deploy" shares.
-func deployFlags() []cli.Flag {
-	return slices.DeleteFunc(buildFlags(), func(f cli.Flag) bool {
-		return slices.Contains([]string{"check", "dry-run", "json"}, f.Names()[0])
-	})
 }
 
 // deployArgs is the command line of "hpcc deploy".
 type deployArgs struct {
-	image    string     // name in the store
-	build    *buildArgs // builds the image first; nil if it exists
-	store    string
-	registry string // name in creds.yaml
-	creds    string // registries file; "" for the default files
+	image    string    // name in the store
+	build    buildArgs // builds the image first, if it has tags
+	registry string    // name in creds.yaml
 	json     bool
 }
 
-func parseDeploy(c *cli.Context) (*deployArgs, error) {
-	tags := c.StringSlice("tag")
+// buildFlags returns the flags that are those of "hpcc build".
+func (a *deployArgs) buildFlags() []cli.Flag {
+	return slices.DeleteFunc(a.build.flags(), func(f cli.Flag) bool {
+		return slices.Contains([]string{"check", "dry-run", "json"}, f.Names()[0])
+	})
+}
+
+// parse checks the command line.
+func (a *deployArgs) parse(c *cli.Context) (*deployArgs, error) {
+	tags := a.build.Tags
 	if len(tags) > 1 {
 		return nil, text.Usagef("deploy takes one --tag").Hint("hpcc build -t %s -t %s, then hpcc deploy for each", tags[0], tags[1])
 	}
-	a := &deployArgs{image: strings.Join(tags, ""), store: c.String("store"), registry: c.String("registry"), creds: c.String("creds"), json: c.Bool("json")}
 	if a.registry == "" {
-		return nil, unnamedRegistry(a.creds)
+		return nil, unnamedRegistry(a.build.creds)
 	}
-	if a.image != "" {
-		var err error
-		a.build, err = parseBuild(c)
+	if a.image = strings.Join(tags, ""); a.image != "" {
+		_, err := a.build.parse(c)
 		return a, err
 	}
-	for _, f := range deployFlags() {
+	for _, f := range a.buildFlags() {
 		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
 			return nil, text.Usagef("--%s applies only to a build, which needs --tag", n).Hint("add -t NAME, or leave --%s out to push an image from the store", n)
 		}
@@ -79,7 +77,7 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.image = args[0]
+	a.image, a.build.store = args[0], c.String("store")
 	return a, nil
 }
 
@@ -94,10 +92,10 @@ func unnamedRegistry(creds string) error {
 
 func (a *deployArgs) run(ctx context.Context) error {
 	d := &deployment{deployArgs: a}
-	if a.build != nil {
+	if len(a.build.Tags) > 0 {
 		return a.build.build(ctx, d)
 	}
-	s, err := store.OpenToRead(a.store)
+	s, err := store.OpenToRead(a.build.store)
 	if err != nil {
 		return err
 	}
@@ -141,7 +139,7 @@ type deployment struct {
 
 // prepare finds the registry and checks that it accepts a push, before anything is built.
 func (d *deployment) prepare(ctx context.Context) error {
-	rs, err := store.ReadRegistries(d.creds)
+	rs, err := store.ReadRegistries(d.build.creds)
 	if err != nil {
 		return &text.Error{Err: err, Status: text.StatusUsage}
 	}

@@ -23,11 +23,10 @@ import (
 	"hpcc/text"
 )
 
-// Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
+// Exit statuses; [build.StatusDegraded] is another, and "run" adds the program's own and the runtime's 125 to 127.
 const (
-	exitFailure  = 1
-	exitDegraded = 3   // an environment was built with packages that differ from its export
-	exitSignal   = 128 // plus the number of the signal that ended hpcc, as in shells
+	exitFailure = 1
+	exitSignal  = 128 // plus the number of the signal that ended hpcc, as in shells
 )
 
 // usageError turns an error of the flag parser into a message. The parser calls it.

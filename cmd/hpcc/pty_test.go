@@ -8,6 +8,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/screen"
 )
 
 // pty implements "pty COLUMNSxROWS COMMAND [ARG...]": it runs a command on a new terminal. It writes
@@ -26,12 +28,12 @@ func pty(ts *testscript.TestScript, neg bool, args []string) {
 	err = cmd.Start()
 	slave.Close()
 	ts.Check(err)
-	s := &screen{columns: int(size.Col), rows: int(size.Row), wrong: func(format string, a ...any) { ts.Logf(format, a...); err = fmt.Errorf(format, a...) }}
+	s := &screen.Screen{Columns: int(size.Col), Rows: int(size.Row), Wrong: func(format string, a ...any) { ts.Logf(format, a...); err = fmt.Errorf(format, a...) }}
 	_, _ = io.Copy(s, master) // ends with EIO when all processes have closed the terminal
 	ts.Check(err)
 	err = cmd.Wait()
-	ts.Logf("%s", s.text())
-	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(s.text()+"\n"), 0o644))
+	ts.Logf("%s", s.Text())
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(s.Text()+"\n"), 0o644))
 	if (err != nil) != neg {
 		ts.Fatalf("%v: %v", args[1:], err)
 	}

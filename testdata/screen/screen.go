@@ -1,4 +1,5 @@
-package main
+// Package screen is a small terminal for tests.
+package screen
 
 import (
 	"fmt"
@@ -11,23 +12,24 @@ import (
 	"hpcc/text/terminal"
 )
 
-// A screen is a small terminal. It supports only the sequences that the view writes. Lines that
+// A Screen is a small terminal. It supports only the sequences that the view writes. Lines that
 // scroll off the screen are kept.
-type screen struct {
+type Screen struct {
 	mu            sync.Mutex
-	wrong         func(format string, a ...any) // called for unsupported sequences
-	columns, rows int
-	lines         []string // without padding; a wide character is one rune
+	Wrong         func(format string, a ...any) // called for unsupported sequences
+	Columns, Rows int
+	Lines         []string // without padding; a wide character is one rune
 	y             int      // index of the cursor line
 	x             int      // cursor column, in cells
 	noWrap        bool
-	dims          int // number of dimmed texts
+	Dims          int // number of dimmed texts
 	rest          string
 }
 
 var sequences = regexp.MustCompile(`^\x1b\[(\??)([0-9]*)([AJKmlh])`)
 
-func (s *screen) Write(p []byte) (int, error) {
+// Write shows text.
+func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.rest + string(p)
@@ -49,42 +51,42 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *screen) control(kind, number string) {
+func (s *Screen) control(kind, number string) {
 	n := 1
 	_, _ = fmt.Sscan(number, &n)
 	switch kind {
 	case "A":
-		if s.y -= n; s.y < max(0, len(s.lines)-s.rows) {
-			s.wrong("the cursor goes %d rows up, above the screen of %d", n, s.rows)
+		if s.y -= n; s.y < max(0, len(s.Lines)-s.Rows) {
+			s.Wrong("the cursor goes %d rows up, above the screen of %d", n, s.Rows)
 			s.y = 0
 		}
 	case "J":
 		s.line()
-		s.lines = s.lines[:s.y+1]
-		s.lines[s.y] = prefix(s.lines[s.y], s.x)
+		s.Lines = s.Lines[:s.y+1]
+		s.Lines[s.y] = prefix(s.Lines[s.y], s.x)
 	case "K":
 		s.line()
-		s.lines[s.y] = prefix(s.lines[s.y], s.x)
+		s.Lines[s.y] = prefix(s.Lines[s.y], s.x)
 	case "m":
 		if number == "2" {
-			s.dims++
+			s.Dims++
 		}
 	case "?l", "?h":
 		if number != "7" {
-			s.wrong("private mode %s is not known", number)
+			s.Wrong("private mode %s is not known", number)
 		}
 		s.noWrap = kind == "?l"
 	}
 }
 
 // line adds lines up to that of the cursor.
-func (s *screen) line() {
-	for len(s.lines) <= s.y {
-		s.lines = append(s.lines, "")
+func (s *Screen) line() {
+	for len(s.Lines) <= s.y {
+		s.Lines = append(s.Lines, "")
 	}
 }
 
-func (s *screen) put(r rune) {
+func (s *Screen) put(r rune) {
 	s.line()
 	switch {
 	case r == '\n':
@@ -93,16 +95,16 @@ func (s *screen) put(r rune) {
 	case r == '\r':
 		s.x = 0
 	case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
-		s.wrong("control character %q reaches the terminal", r)
+		s.Wrong("control character %q reaches the terminal", r)
 	default:
-		if s.x+terminal.Width(string(r)) > s.columns {
+		if s.x+terminal.Width(string(r)) > s.Columns {
 			if s.noWrap {
 				return
 			}
 			s.y, s.x = s.y+1, 0
 			s.line()
 		}
-		s.lines[s.y] = prefix(s.lines[s.y], s.x) + string(r) // the view never overwrites the middle of a line
+		s.Lines[s.y] = prefix(s.Lines[s.y], s.x) + string(r) // the view never overwrites the middle of a line
 		s.x += terminal.Width(string(r))
 	}
 }
@@ -117,12 +119,12 @@ func prefix(line string, n int) string {
 	return line
 }
 
-// resize changes the width of the screen. Lines that are now too wide wrap, as on terminals.
-func (s *screen) resize(columns int) {
+// Resize changes the width of the screen. Lines that are now too wide wrap, as on terminals.
+func (s *Screen) Resize(columns int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines []string
-	for i, l := range s.lines {
+	for i, l := range s.Lines {
 		if i == s.y {
 			s.y = len(lines)
 		}
@@ -133,14 +135,14 @@ func (s *screen) resize(columns int) {
 		}
 		lines = append(lines, l)
 	}
-	s.lines, s.columns = lines, columns
+	s.Lines, s.Columns = lines, columns
 }
 
-// text returns all lines, with times replaced.
-func (s *screen) text() string {
+// Text returns all lines, with times replaced.
+func (s *Screen) Text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lines := slices.Clone(s.lines)
+	lines := slices.Clone(s.Lines)
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(times.ReplaceAllString(l, "TIME"), " ")
 	}

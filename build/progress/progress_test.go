@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"bytes"
@@ -10,24 +10,25 @@ import (
 	"time"
 
 	"hpcc/build"
+	"hpcc/testdata/screen"
 	"hpcc/text"
 	"hpcc/text/terminal"
 )
 
 // watched returns steps with a view on a small screen, which only the test redraws.
-func watched(t *testing.T, columns, rows int) (*steps, *screen) {
-	s := &screen{wrong: t.Errorf, columns: columns, rows: rows}
-	v := &view{color: true, size: func() (int, int) { return s.columns, s.rows }, tick: time.NewTicker(time.Hour), quit: make(chan struct{})}
+func watched(t *testing.T, columns, rows int) (*Steps, *screen.Screen) {
+	s := &screen.Screen{Wrong: t.Errorf, Columns: columns, Rows: rows}
+	v := &view{color: true, size: func() (int, int) { return s.Columns, s.Rows }, tick: time.NewTicker(time.Hour), quit: make(chan struct{})}
 	t.Cleanup(v.stop)
-	return &steps{out: s, view: v, warned: map[string]bool{}, begun: time.Now()}, s
+	return &Steps{out: s, view: v, warned: map[string]bool{}, begun: time.Now()}, s
 }
 
-func show(t *testing.T, st *steps, s *screen, want string) {
+func show(t *testing.T, st *Steps, s *screen.Screen, want string) {
 	t.Helper()
 	if st.view.quit != nil {
 		st.view.refresh(st)
 	}
-	if got := s.text(); got != strings.Trim(want, "\n") {
+	if got := s.Text(); got != strings.Trim(want, "\n") {
 		t.Errorf("the screen shows\n%s\nwant\n%s", got, want)
 	}
 }
@@ -48,7 +49,7 @@ func TestView(t *testing.T) {
 	st, s := watched(t, 40, 12)
 	for _, e := range []build.Event{begins(0, 1, "FROM a"), begins(1, 2, "RUN \x1b[2Jmake"), prints(1, 2, "one\ntwo\n\x1b]0;owned\athree\r\n漢字\xe6\xbc"), prints(1, 2, "\xa2 10%\r字 20%\r"),
 		{Stage: 0, Step: 1, Total: 4, Fetched: 25e6, Size: 100e6}} {
-		st.event(e)
+		st.Event(e)
 	}
 	show(t, st, s, `
 [1/4] FROM a                       TIME
@@ -58,10 +59,10 @@ func TestView(t *testing.T) {
   two
   three
   字 20%`)
-	if s.dims == 0 {
+	if s.Dims == 0 {
 		t.Error("output is not dimmed")
 	}
-	st.event(build.Event{Stage: 0, Step: 1, Total: 4, Text: "FROM a", Done: true, Cached: true, Saved: 3 * time.Second})
+	st.Event(build.Event{Stage: 0, Step: 1, Total: 4, Text: "FROM a", Done: true, Cached: true, Saved: 3 * time.Second})
 	show(t, st, s, `
 [1/4] FROM a (cached) saved TIME
 [2/4] RUN make                     TIME
@@ -69,10 +70,10 @@ func TestView(t *testing.T) {
   two
   three
   字 20%`)
-	st.event(build.Event{Warning: "Dockerfile:1: Rule: words"})
-	st.event(build.Event{Warning: "Dockerfile:1: Rule: words"}) // repeated for another platform
-	st.event(ends(1, 2, "RUN make"))
-	st.built()
+	st.Event(build.Event{Warning: "Dockerfile:1: Rule: words"})
+	st.Event(build.Event{Warning: "Dockerfile:1: Rule: words"}) // repeated for another platform
+	st.Event(ends(1, 2, "RUN make"))
+	st.Built()
 	show(t, st, s, `
 [1/4] FROM a (cached) saved TIME
 hpcc: warning: Dockerfile:1: Rule: words
@@ -86,23 +87,23 @@ hpcc: built in TIME; 1 of 2 steps cached
 func TestViewNarrow(t *testing.T) {
 	st, s := watched(t, 60, 20)
 	long := "RUN " + strings.Repeat("漢字", 30)
-	st.event(begins(0, 1, long))
-	st.event(prints(0, 1, strings.Repeat("x", 200)+"\n"))
+	st.Event(begins(0, 1, long))
+	st.Event(prints(0, 1, strings.Repeat("x", 200)+"\n"))
 	st.view.refresh(st)
 	for _, columns := range []int{41, 23, 10, 2, 1, 35} {
-		s.resize(columns)
+		s.Resize(columns)
 		st.view.refresh(st)
-		for _, l := range strings.Split(s.text(), "\n") {
+		for _, l := range strings.Split(s.Text(), "\n") {
 			if terminal.Width(l) > columns {
 				t.Errorf("%d columns: line %q is %d wide", columns, l, terminal.Width(l))
 			}
 		}
-		if n := len(strings.Split(s.text(), "\n")); n > 2 {
-			t.Errorf("%d columns: the view leaves\n%s", columns, s.text())
+		if n := len(strings.Split(s.Text(), "\n")); n > 2 {
+			t.Errorf("%d columns: the view leaves\n%s", columns, s.Text())
 		}
 	}
-	st.event(ends(0, 1, long))
-	st.end()
+	st.Event(ends(0, 1, long))
+	st.End()
 	show(t, st, s, "[1/4] RUN "+strings.Repeat("漢字", 4)+"… (TIME)")
 }
 
@@ -111,16 +112,16 @@ func TestViewLow(t *testing.T) {
 	for rows := 1; rows < 30; rows++ {
 		st, s := watched(t, 40, rows)
 		for i := range 9 {
-			st.event(begins(i, i+1, "RUN x"))
-			st.event(prints(i, i+1, "1\n2\n3\n4\n5\n6\n"))
+			st.Event(begins(i, i+1, "RUN x"))
+			st.Event(prints(i, i+1, "1\n2\n3\n4\n5\n6\n"))
 		}
 		for range 3 {
 			st.view.refresh(st)
 		}
-		if n := len(s.lines); n > rows {
-			t.Errorf("%d rows: the view takes %d:\n%s", rows, n, s.text())
+		if n := len(s.Lines); n > rows {
+			t.Errorf("%d rows: the view takes %d:\n%s", rows, n, s.Text())
 		}
-		st.end()
+		st.End()
 		show(t, st, s, "")
 	}
 }
@@ -129,19 +130,19 @@ func TestViewLow(t *testing.T) {
 // others are erased.
 func TestViewFailed(t *testing.T) {
 	st, s := watched(t, 60, 20)
-	st.event(begins(0, 1, "RUN a"))
-	st.event(begins(1, 2, "RUN b"))
+	st.Event(begins(0, 1, "RUN a"))
+	st.Event(begins(1, 2, "RUN b"))
 	for i := range 40 {
-		st.event(prints(1, 2, fmt.Sprintf("line %d\x1b[2J\n", i)))
+		st.Event(prints(1, 2, fmt.Sprintf("line %d\x1b[2J\n", i)))
 	}
-	st.event(prints(1, 2, "no newline"))
+	st.Event(prints(1, 2, "no newline"))
 	st.view.refresh(st)
 	e := ends(1, 2, "RUN b")
 	e.Failed = true
-	st.event(e)
+	st.Event(e)
 	err := &build.LineError{File: "Dockerfile", Line: 2, End: 2, Err: errors.New("bad"), Source: []byte("FROM a\nRUN b\nRUN c\n")}
-	if got := st.failed(err); got != error(err) {
-		t.Errorf("failed(%v) = %v", err, got)
+	if !st.Failed(err, "", 1) {
+		t.Error("the error is not to be printed")
 	}
 	want := "[2/4] RUN b (failed after TIME)\n"
 	for i := 21; i < 40; i++ {
@@ -153,14 +154,14 @@ func TestViewFailed(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	var out bytes.Buffer
-	st := &steps{out: &out, warned: map[string]bool{}, begun: time.Now()}
+	st := &Steps{out: &out, warned: map[string]bool{}, begun: time.Now()}
 	for _, e := range []build.Event{begins(0, 1, "FROM a"), begins(1, 2, "RUN b"), prints(0, 1, "one\x1b[31m\nt"), prints(1, 2, "two\n"), prints(0, 1, "hree"),
 		ends(0, 1, "FROM a"), {Stage: 1, Step: 2, Total: 4, Text: "RUN b", Done: true, Cached: true, Took: time.Second, Saved: 75 * time.Minute},
 		begins(2, 3, "RUN c"), prints(2, 3, "oops"), {Stage: 2, Step: 3, Total: 4, Text: "RUN c", Done: true, Failed: true, Took: 130 * time.Second}} {
-		st.event(e)
+		st.Event(e)
 	}
-	if err := st.failed(errors.New("bad")); err.Error() != "bad" {
-		t.Errorf("failed(bad) = %v", err)
+	if !st.Failed(errors.New("bad"), "", 1) {
+		t.Error("the error is not to be printed")
 	}
 	want := `[1/4] | one
 [2/4] | two
@@ -177,16 +178,16 @@ func TestPlain(t *testing.T) {
 
 func TestObjects(t *testing.T) {
 	var out bytes.Buffer
-	st := &steps{out: &out, json: json.NewEncoder(&out), warned: map[string]bool{}, begun: time.Now(), platform: "linux/amd64 "}
+	st := &Steps{out: &out, json: json.NewEncoder(&out), warned: map[string]bool{}, begun: time.Now()}
 	for _, e := range []build.Event{{Warning: "D:3: Rule: <words>", Line: 3, Rule: "Rule", URL: "https://example.com"}, begins(1, 2, "RUN b"), prints(1, 2, "a\x1b[1mb\nc"),
 		{Stage: 1, Step: 2, Fetched: 5, Size: 10}, ends(1, 2, "RUN b")} {
-		st.event(e)
+		e.Platform = "linux/amd64"
+		st.Event(e)
 	}
-	err := st.failed(&build.LineError{File: "D", Line: 4, Text: "RUN b", Err: errors.New("bad")})
-	if status, ok := err.(exitStatus); !ok || status != exitFailure {
-		t.Errorf("failed = %v; want exit status 1 without a message", err)
+	if st.Failed(&build.LineError{File: "D", Line: 4, Text: "RUN b", Err: errors.New("bad")}, "", 1) {
+		t.Error("the error is to be printed besides the object")
 	}
-	st.built()
+	st.Built()
 	want := []map[string]any{
 		{"type": "warning", "text": "D:3: Rule: <words>", "line": 3.0, "rule": "Rule", "description": "", "url": "https://example.com"},
 		{"type": "step", "platform": "linux/amd64", "stage": 1.0, "step": 2.0, "total": 4.0, "text": "RUN b", "done": false},
@@ -250,23 +251,23 @@ func TestExcerpt(t *testing.T) {
 
 // TestViewTicks checks that the view is redrawn between events, and not after the end.
 func TestViewTicks(t *testing.T) {
-	s := &screen{wrong: t.Errorf, columns: 40, rows: 12}
-	st := &steps{out: s, view: newView(false), warned: map[string]bool{}, begun: time.Now()}
+	s := &screen.Screen{Wrong: t.Errorf, Columns: 40, Rows: 12}
+	st := &Steps{out: s, view: newView(false), warned: map[string]bool{}, begun: time.Now()}
 	st.view.size = func() (int, int) { return 40, 12 }
-	st.event(begins(0, 1, "RUN a"))
-	for i := 0; s.text() == ""; i++ {
+	st.Event(begins(0, 1, "RUN a"))
+	for i := 0; s.Text() == ""; i++ {
 		if i > 500 {
 			t.Fatal("nothing is drawn")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	for i := range 100 {
-		st.event(prints(0, 1, fmt.Sprintln("line", i)))
+		st.Event(prints(0, 1, fmt.Sprintln("line", i)))
 	}
-	st.end()
+	st.End()
 	time.Sleep(3 * redrawEvery)
-	if got := s.text(); got != "" || s.dims != 0 {
-		t.Errorf("after the end the screen shows %q, dimmed %d times", got, s.dims)
+	if got := s.Text(); got != "" || s.Dims != 0 {
+		t.Errorf("after the end the screen shows %q, dimmed %d times", got, s.Dims)
 	}
 }
 

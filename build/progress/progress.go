@@ -1,8 +1,9 @@
-package main
+// Package progress shows the progress of a build: as a log, on a terminal, or as JSON objects for
+// programs (docs/build.md).
+package progress
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/term"
 
 	"hpcc/build"
@@ -21,25 +21,27 @@ import (
 	"hpcc/text/terminal"
 )
 
-// steps reports the progress of a build in one of three forms (docs/build.md). A log has
-// a line for each step that ended, and the output of its program. A terminal also shows the
-// running steps, redrawn in place. Programs read a JSON object for each event.
-type steps struct {
+// Steps reports the progress of a build in one of three forms. A log has a line for each step that
+// ended, and the output of its program. A terminal also shows the running steps, redrawn in place.
+// Programs read a JSON object for each event. Its methods may be called from several goroutines.
+type Steps struct {
 	mu       sync.Mutex // the view is also drawn between events
 	out      io.Writer
 	json     *json.Encoder // nil unless for programs
 	view     *view         // nil unless on a terminal
-	platform string        // prefix of the step numbers of one of several platforms
 	running  []*step       // in the order in which they began
 	warned   map[string]bool
 	begun    time.Time
 	ended    int // steps
 	cached   int
 	saved    time.Duration
+	bar      *terminal.Bar // while the image is unpacked; else nil
+	unpacked time.Time     // when the last object about unpacking was written
 }
 
 // A step is a running step.
 type step struct {
+	platform      string // "" for a build for one platform
 	stage, number int
 	head          string // [3/7] RUN make
 	begun         time.Time
@@ -62,8 +64,10 @@ func (s *step) moved(verb string, done, total int64) {
 	s.transfer.done, s.transfer.total = done, total
 }
 
-func newSteps(mode string) (*steps, error) {
-	t := &steps{out: os.Stderr, warned: map[string]bool{}, begun: time.Now()}
+// New returns the progress of a build that begins now, on standard error. mode is auto, plain, tty or
+// json.
+func New(mode string) (*Steps, error) {
+	t := &Steps{out: os.Stderr, warned: map[string]bool{}, begun: time.Now()}
 	dumb := os.Getenv("TERM") == "dumb"
 	switch mode {
 	case "auto":
@@ -82,12 +86,22 @@ func newSteps(mode string) (*steps, error) {
 	return t, nil
 }
 
-// event records what happens in a build. Calls do not overlap.
-func (t *steps) event(e build.Event) {
+// Event reports what happens in a build. Calls do not overlap.
+func (t *Steps) Event(e build.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e.Warning != "" {
+	switch {
+	case e.Warning != "":
 		t.warning(e)
+		return
+	case e.Note != "":
+		t.note(e.Note)
+		return
+	case len(e.Moves) > 0:
+		t.moves(e)
+		return
+	case e.Unpacking:
+		t.unpacking(e)
 		return
 	}
 	s := t.step(e)
@@ -110,13 +124,13 @@ func (t *steps) event(e build.Event) {
 }
 
 // step returns the running step of an event, which it begins if needed.
-func (t *steps) step(e build.Event) *step {
+func (t *Steps) step(e build.Event) *step {
 	for _, s := range t.running {
 		if s.stage == e.Stage && s.number == e.Step {
 			return s
 		}
 	}
-	s := &step{stage: e.Stage, number: e.Step, begun: time.Now(), head: fmt.Sprintf("%s %s", t.label(e.Step, e.Total), terminal.Clean(e.Text))}
+	s := &step{platform: e.Platform, stage: e.Stage, number: e.Step, begun: time.Now(), head: head(e)}
 	t.running = append(t.running, s)
 	if t.view != nil {
 		t.view.start(t)
@@ -124,13 +138,21 @@ func (t *steps) step(e build.Event) *step {
 	return s
 }
 
-// label returns the prefix of the lines of a step.
-func (t *steps) label(number, total int) string {
-	return fmt.Sprintf("[%s%d/%d]", t.platform, number, total)
+// head returns the line of a step: its number and the instruction.
+func head(e build.Event) string {
+	return fmt.Sprintf("[%s%d/%d] %s", prefix(e.Platform), e.Step, e.Total, terminal.Clean(e.Text))
+}
+
+// prefix returns what precedes a text about one of several platforms.
+func prefix(platform string) string {
+	if platform == "" {
+		return ""
+	}
+	return platform + " "
 }
 
 // done ends a step.
-func (t *steps) done(s *step, e build.Event) {
+func (t *Steps) done(s *step, e build.Event) {
 	for _, line := range s.printed.flush() {
 		t.line(s, line)
 	}
@@ -153,7 +175,7 @@ func (t *steps) done(s *step, e build.Event) {
 		return
 	}
 	// Triggers of a base image raise the total while the build goes on.
-	lines := []string{fmt.Sprintf("%s %s", t.label(e.Step, e.Total), terminal.Clean(e.Text)) + end}
+	lines := []string{head(e) + end}
 	if t.view != nil {
 		lines[0] = terminal.Fit(strings.TrimSuffix(lines[0], end), t.view.columns()-len(end)) + end
 		if e.Failed {
@@ -166,7 +188,7 @@ func (t *steps) done(s *step, e build.Event) {
 }
 
 // line reports a complete line of output of a step's program.
-func (t *steps) line(s *step, text string) {
+func (t *Steps) line(s *step, text string) {
 	if t.json != nil {
 		t.object("output", s, "line", text)
 	} else if t.view == nil { // a terminal shows the last few below the step
@@ -175,15 +197,8 @@ func (t *steps) line(s *step, text string) {
 	}
 }
 
-// forPlatform begins the build for one of several platforms. total is their number.
-func (t *steps) forPlatform(p *v1.Platform, total int) {
-	if t.platform = ""; total > 1 {
-		t.platform = p.String() + " "
-	}
-}
-
 // warning prints a warning once for all platforms.
-func (t *steps) warning(e build.Event) {
+func (t *Steps) warning(e build.Event) {
 	if t.warned[e.Warning] {
 		return
 	}
@@ -195,22 +210,22 @@ func (t *steps) warning(e build.Event) {
 	t.print("hpcc: warning: " + terminal.Clean(e.Warning))
 }
 
-// check prints a warning of --check to standard output, because it is a result.
-func (t *steps) check(e build.Event) {
+// Check prints a warning of --check to standard output, because it is a result.
+func (t *Steps) Check(e build.Event) {
 	if t.warned[e.Warning] {
 		return
 	}
 	fmt.Println(terminal.Clean(e.Warning))
 	if t.json != nil {
-		t.event(e)
+		t.Event(e)
 	}
 	t.warned[e.Warning] = true
 }
 
-// note prints a note.
-func (t *steps) note(text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// Note prints a note.
+func (t *Steps) Note(text string) { t.Event(build.Event{Note: text}) }
+
+func (t *Steps) note(text string) {
 	if t.json != nil {
 		t.object("note", nil, "text", text)
 		return
@@ -218,8 +233,24 @@ func (t *steps) note(text string) {
 	t.print("hpcc: note: " + terminal.Clean(text))
 }
 
+// unpacking reports that the built image is unpacked, after the last step.
+func (t *Steps) unpacking(e build.Event) {
+	switch {
+	case e.Done:
+		t.end()
+	case t.bar == nil:
+		t.end()
+		t.bar, t.unpacked = terminal.NewBar("unpacking"), time.Now()
+	case t.json == nil:
+		t.bar.Bytes(e.Unpacked, e.Size)
+	case time.Since(t.unpacked) >= time.Second:
+		t.unpacked = time.Now()
+		t.object("unpack", nil, "done", e.Unpacked, "size", e.Size)
+	}
+}
+
 // print writes lines above the view, where they stay.
-func (t *steps) print(lines ...string) {
+func (t *Steps) print(lines ...string) {
 	var b bytes.Buffer
 	drawn := t.view != nil && t.view.erase(&b)
 	for _, l := range lines {
@@ -233,13 +264,13 @@ func (t *steps) print(lines ...string) {
 
 // object writes a JSON object: its type, the seconds since the build began, its step, and
 // alternating names and values.
-func (t *steps) object(kind string, s *step, values ...any) {
+func (t *Steps) object(kind string, s *step, values ...any) {
 	if t.json == nil {
 		return
 	}
 	m := map[string]any{"type": kind, "time": seconds(time.Since(t.begun))}
 	if s != nil {
-		m["platform"], m["stage"], m["step"] = strings.TrimSpace(t.platform), s.stage, s.number
+		m["platform"], m["stage"], m["step"] = s.platform, s.stage, s.number
 	}
 	for i := 0; i < len(values); i += 2 {
 		m[values[i].(string)] = values[i+1]
@@ -247,10 +278,18 @@ func (t *steps) object(kind string, s *step, values ...any) {
 	_ = t.json.Encode(m)
 }
 
-// end reports unfinished lines and stops drawing.
-func (t *steps) end() {
+// End reports unfinished lines and stops drawing.
+func (t *Steps) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.end()
+}
+
+func (t *Steps) end() {
+	if t.bar != nil {
+		t.bar.End()
+		t.bar = nil
+	}
 	if t.view == nil {
 		for _, s := range t.running {
 			for _, line := range s.printed.flush() {
@@ -265,28 +304,10 @@ func (t *steps) end() {
 	}
 }
 
-// unpacking returns a function that reports the progress of unpacking the built image, and a
-// function to call at the end.
-func (t *steps) unpacking() (report func(done, total int64), end func()) {
-	if t.json == nil {
-		b := terminal.NewBar("unpacking")
-		return b.Bytes, b.End
-	}
-	last := time.Now()
-	return func(done, total int64) {
-		if time.Since(last) >= time.Second {
-			last = time.Now()
-			t.mu.Lock()
-			t.object("unpack", nil, "done", done, "size", total)
-			t.mu.Unlock()
-		}
-	}, func() {}
-}
-
-// built ends a successful build. It prints the time that the build took and the time that the
+// Built ends a successful build. It prints the time that the build took and the time that the
 // cache saved.
-func (t *steps) built() {
-	t.end()
+func (t *Steps) Built() {
+	t.End()
 	took := time.Since(t.begun)
 	if t.json != nil {
 		t.object("built", nil, "seconds", seconds(took), "steps", t.ended, "cached", t.cached, "saved", seconds(t.saved))
@@ -299,17 +320,13 @@ func (t *steps) built() {
 	t.print(line)
 }
 
-// failed ends a build with an error and shows the lines of the Dockerfile. The caller reports
-// the returned error.
-func (t *steps) failed(err error) error {
-	t.end()
-	if errors.Is(err, context.Canceled) {
-		err = &canceledError{errors.New("the build was interrupted; the finished steps are in the cache"), err}
-	}
+// Failed ends a build with an error, whose hint and exit status the object for programs has. It shows
+// the lines of the Dockerfile to people, and reports whether the caller must print the error.
+func (t *Steps) Failed(err error, advice string, status int) (print bool) {
+	t.End()
 	var le *build.LineError
 	located := errors.As(err, &le)
 	if t.json != nil {
-		advice, status := adviceFor(err)
 		values := []any{"text", err.Error(), "hint", advice, "status", status}
 		if located {
 			values = append(values, "file", le.File)
@@ -318,12 +335,12 @@ func (t *steps) failed(err error) error {
 			}
 		}
 		t.object("error", nil, values...)
-		return exitStatus(status)
+		return false
 	}
 	if located {
 		t.print(excerpt(le)...)
 	}
-	return err
+	return true
 }
 
 // Lines of the Dockerfile that are shown with an error.
@@ -357,52 +374,3 @@ func excerpt(e *build.LineError) []string {
 
 // seconds returns a duration for programs, in seconds.
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
-
-// Limits of a program's output that a transcript keeps.
-const (
-	keptLines = 20
-	longLine  = 64 << 10 // bytes
-)
-
-// A transcript splits the output of a program into clean lines.
-type transcript struct {
-	rest []byte   // the beginning of a line that has not ended
-	last []string // the newest lines
-}
-
-// add appends output and returns the lines that it completes.
-func (t *transcript) add(p []byte) (lines []string) {
-	t.rest = append(t.rest, p...)
-	for {
-		i := bytes.IndexByte(t.rest, '\n')
-		if i < 0 && len(t.rest) > longLine {
-			i = len(t.rest) - 1
-		}
-		if i < 0 {
-			break
-		}
-		lines = append(lines, terminal.Clean(string(t.rest[:i+1])))
-		t.rest = t.rest[i+1:]
-	}
-	t.rest = bytes.Clone(t.rest)
-	t.last = append(t.last, lines...)
-	t.last = slices.Clone(t.last[max(0, len(t.last)-keptLines):])
-	return lines
-}
-
-// flush ends the last line.
-func (t *transcript) flush() []string {
-	if len(t.rest) == 0 {
-		return nil
-	}
-	return t.add([]byte("\n"))
-}
-
-// newest returns the n newest lines, including one that has not ended.
-func (t *transcript) newest(n int) []string {
-	lines := t.last
-	if now := terminal.Clean(string(t.rest)); strings.TrimSpace(now) != "" {
-		lines = append(slices.Clone(lines), now)
-	}
-	return lines[max(0, len(lines)-n):]
-}

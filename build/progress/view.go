@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func (v *view) columns() int {
 
 // start redraws the view at intervals until stop. A build whose steps are all cached ends
 // before the first interval and draws nothing.
-func (v *view) start(t *steps) {
+func (v *view) start(t *Steps) {
 	if v.tick != nil {
 		return
 	}
@@ -75,7 +75,7 @@ func (v *view) start(t *steps) {
 }
 
 // refresh redraws the view.
-func (v *view) refresh(t *steps) {
+func (v *view) refresh(t *Steps) {
 	var b bytes.Buffer
 	v.erase(&b)
 	v.draw(&b, t.running)
