@@ -129,15 +129,15 @@ func planted(plant func(blob string) error) func(*testing.T, string) {
 func hostileDocker() []hostile {
 	config := `f c.json {"rootfs":{"type":"layers","diff_ids":["` + noDigest + `"]}}`
 	return []hostile{
-		{"docker: manifest of garbage", docker("{"), "manifest.json"},
-		{"docker: manifest of null", docker("null"), "*"},
-		{"docker: no images", docker("[]"), "*"},
-		{"docker: configuration outside", docker(`[{"Config":"../../@/secret","Layers":[]}]`), "../../@/secret"},
-		{"docker: layer outside", docker(`[{"Config":"c.json","Layers":["../../@/secret"]}]`, config), "*"},
-		{"docker: layer that is a link to outside", docker(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "l l.tar ../../@/secret"), "*"},
-		{"docker: layer that is a link to itself", docker(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "l l.tar l.tar"), "*"},
-		{"docker: invalid name", docker(`[{"Config":"c.json","RepoTags":["../../@/x"],"Layers":[]}]`, config), "*"},
-		{"docker: wrong diff id", docker(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "f l.tar "+string(bytes.Trim(entries("f a 1"), "\x00"))), "*"},
-		{"docker: more images than names", docker(`[{"Config":"c.json","Layers":[]},{"Config":"c.json","Layers":[]}]`, config), "*"},
+		{"docker: manifest of garbage", dockerArchive("{"), "manifest.json"},
+		{"docker: manifest of null", dockerArchive("null"), "*"},
+		{"docker: no images", dockerArchive("[]"), "*"},
+		{"docker: configuration outside", dockerArchive(`[{"Config":"../../@/secret","Layers":[]}]`), "../../@/secret"},
+		{"docker: layer outside", dockerArchive(`[{"Config":"c.json","Layers":["../../@/secret"]}]`, config), "*"},
+		{"docker: layer that is a link to outside", dockerArchive(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "l l.tar ../../@/secret"), "*"},
+		{"docker: layer that is a link to itself", dockerArchive(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "l l.tar l.tar"), "*"},
+		{"docker: invalid name", dockerArchive(`[{"Config":"c.json","RepoTags":["../../@/x"],"Layers":[]}]`, config), "*"},
+		{"docker: wrong diff id", dockerArchive(`[{"Config":"c.json","Layers":["l.tar"]}]`, config, "f l.tar "+string(bytes.Trim(entries("f a 1"), "\x00"))), "*"},
+		{"docker: more images than names", dockerArchive(`[{"Config":"c.json","Layers":[]},{"Config":"c.json","Layers":[]}]`, config), "*"},
 	}
 }

@@ -227,8 +227,8 @@ func descriptor(kv ...any) func(*testing.T, string) {
 	return layout(func(l *liar) []byte { return l.index(with(l.image(entries("f a 1"), nil), kv...)) })
 }
 
-// docker returns a docker archive with the given manifest.json and further lines.
-func docker(manifest string, lines ...string) func(*testing.T, string) {
+// dockerArchive returns a docker archive with the given manifest.json and further lines.
+func dockerArchive(manifest string, lines ...string) func(*testing.T, string) {
 	return content(entries(append([]string{"f manifest.json " + manifest}, lines...)...))
 }
 

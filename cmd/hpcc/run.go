@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/front/docker"
 	"hpcc/front/scripts"
 	"hpcc/runtime"
 	"hpcc/runtime/caps"
@@ -56,14 +57,14 @@ func runCommandFlags() []cli.Flag {
 	env := new(envChanges)
 	flags := runFlags(env)
 	inSection("", flagsOf(flags, containerSection)...)
-	docker := []cli.Flag{&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "accepted: hpcc run leaves nothing behind"}}
+	rm := []cli.Flag{&cli.BoolFlag{Name: "rm", Hidden: true, Usage: "accepted: hpcc run leaves nothing behind"}}
 	only := inSection(containerSection,
 		&cli.StringFlag{Name: "only", Usage: "mount only directory `DIR` of the image, over the host's files"},
 		&cli.BoolFlag{Name: "explain", Usage: "print what the program would see, with its sources, and exit"},
 		&cli.BoolFlag{Name: "json", Usage: "with --explain: print one JSON object"},
 		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
 	)
-	return slices.Concat(docker, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, storeFlag()))
+	return slices.Concat(rm, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, storeFlag()))
 }
 
 // stagedFile is the flag for an image in a file with another extension than .sqfs and .sif. Its
@@ -142,7 +143,7 @@ type runArgs struct {
 	measure    string // file of the record; the measured child process parses the other flags
 	defaults   []runconf.Line
 	action     *scripts.Action // of the front for apptainer; nil without it
-	docker     dockerRun       // of the front for docker
+	docker     docker.Run      // of the front for docker
 	explains   *explanation    // of --explain; nil without it
 }
 
@@ -252,7 +253,7 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 	spec, notes, err := a.spec(root, img)
 	sayNotes(notes)
 	if err == nil {
-		err = a.docker.check(img.Architecture)
+		err = a.docker.Check(img.Architecture)
 	}
 	if err == nil {
 		err = runtime.Exec(spec)

@@ -1,4 +1,4 @@
-package containers
+package docker
 
 import (
 	"cmp"
@@ -24,9 +24,9 @@ func TestParse(t *testing.T) {
 		c, ok := parse([]byte(strings.ReplaceAll(tt.line, " ", "\x00") + "\x00"))
 		got := ""
 		if ok {
-			got = cmp.Or(c.Name, "-")
+			got = cmp.Or(c.name, "-")
 		}
-		if got != tt.want || (ok && c.ID != id) {
+		if got != tt.want || (ok && c.id != id) {
 			t.Errorf("parse(%q) = %q, %+v; want %q", tt.line, got, c, tt.want)
 		}
 	}
@@ -34,25 +34,25 @@ func TestParse(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	other := "f" + id[1:]
-	list := []Container{{ID: id, Name: "a"}, {ID: id[:63] + "0", Name: "b"}, {ID: other, Name: id[:4]}}
+	list := []container{{id: id, name: "a"}, {id: id[:63] + "0", name: "b"}, {id: other, name: id[:4]}}
 	for _, tt := range []struct{ name, want string }{{"a", id}, {"f", other}, {other, other}, {id[:4], other}, {"0", "error"}, {"", "error"}, {"nosuch", "error"}} {
 		c, err := find(list, tt.name)
-		if (err != nil) != (tt.want == "error") || (err == nil && c.ID != tt.want) {
-			t.Errorf("find(%q) = %v, %v; want %q", tt.name, c.ID, err, tt.want)
+		if (err != nil) != (tt.want == "error") || (err == nil && c.id != tt.want) {
+			t.Errorf("find(%q) = %v, %v; want %q", tt.name, c.id, err, tt.want)
 		}
 	}
-	if _, err := find(list, "nosuch"); !errors.As(err, new(*NotFoundError)) {
+	if _, err := find(list, "nosuch"); !errors.As(err, new(*notFoundError)) {
 		t.Errorf("find of an unknown name: %v", err)
 	}
 }
 
 // TestOther checks that the process of another program is neither listed nor signalled.
 func TestOther(t *testing.T) {
-	c := Container{ID: id, PID: os.Getpid()}
-	if c.Running() {
+	c := container{id: id, pid: os.Getpid()}
+	if c.isRunning() {
 		t.Error("this process is a container")
 	}
-	if err := c.Signal(9); !errors.As(err, new(*NotFoundError)) {
-		t.Errorf("Signal = %v", err)
+	if err := c.signal(9); !errors.As(err, new(*notFoundError)) {
+		t.Errorf("signal = %v", err)
 	}
 }
