@@ -308,19 +308,39 @@ func (j *Job) checkText() error {
 
 // CleanName converts a string to a job name: letters, digits and ._-.
 func CleanName(s string) string {
-	s = strings.Map(func(c rune) rune {
-		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strings.ContainsRune("._-", c) {
-			return c
-		}
-		return '-'
-	}, s)
-	if s = strings.Trim(s, "-"); s == "" {
+	if s = strings.Trim(nameChars(s), "-"); s == "" {
 		return "job"
 	}
 	if c := s[0]; !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_') {
 		s = "j" + s
 	}
 	return s[:min(len(s), 64)]
+}
+
+// interpreters are the beginnings of the names of programs that run a script.
+var interpreters = []string{"python", "bash", "sh", "Rscript", "julia", "perl", "ruby", "node"}
+
+// NameOf derives a job name from a program, or from its script if the program is an interpreter.
+func NameOf(argv []string) string {
+	name := filepath.Base(argv[0])
+	runs := func(p string) bool { return strings.HasPrefix(name, p) }
+	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && slices.ContainsFunc(interpreters, runs) {
+		name = strings.TrimSuffix(filepath.Base(argv[1]), filepath.Ext(argv[1]))
+	}
+	if name = strings.TrimLeft(nameChars(name), "._-0123456789"); name == "" {
+		return "job"
+	}
+	return name[:min(len(name), 40)]
+}
+
+// nameChars replaces the characters that a job name cannot have with hyphens.
+func nameChars(s string) string {
+	return strings.Map(func(c rune) rune {
+		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strings.ContainsRune("._-", c) {
+			return c
+		}
+		return '-'
+	}, s)
 }
 
 // BaseName returns the name of a file without its directory and extensions.

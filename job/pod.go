@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -187,6 +188,28 @@ func (p *Pod) check() error {
 		return fmt.Errorf("user ID %d: not a number from 1 to 2147483647", p.UID)
 	}
 	return nil
+}
+
+// Inherit adds the settings of a manifest that the pod does not have itself, except its user and its image.
+func (p *Pod) Inherit(m *Pod) {
+	for _, v := range m.Volumes {
+		if !slices.ContainsFunc(p.Volumes, func(o Volume) bool { return o.Path == v.Path }) {
+			p.Volumes = append(p.Volumes, v)
+		}
+	}
+	for _, v := range m.Ports {
+		if !slices.ContainsFunc(p.Ports, func(o Port) bool { return o.Name == v.Name }) {
+			p.Ports = append(p.Ports, v)
+		}
+	}
+	p.Secrets = slices.Concat(m.Secrets, p.Secrets)
+	p.NodeLabels = slices.Concat(m.NodeLabels, p.NodeLabels)
+	p.Dir = cmp.Or(p.Dir, m.Dir)
+	p.Pull = cmp.Or(p.Pull, m.Pull)
+	p.PullSecret = cmp.Or(p.PullSecret, m.PullSecret)
+	p.ServiceAccount = cmp.Or(p.ServiceAccount, m.ServiceAccount)
+	p.Scratch = cmp.Or(p.Scratch, m.Scratch)
+	p.Command = p.Command || m.Command
 }
 
 // Label converts a name to a DNS label that Kubernetes accepts for a Job, with room for the

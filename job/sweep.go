@@ -306,3 +306,22 @@ func (p *Params) readJSON(b []byte) error {
 	}
 	return nil
 }
+
+var placeholderText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{(\w+)\}`) })
+
+// CheckPlaceholders refuses misspelled placeholders such as {tsk} in the arguments of an array. Other names in braces
+// belong to the program. The error has a hint.
+func (j *Job) CheckPlaceholders() error {
+	if j.Array.IsZero() {
+		return nil
+	}
+	known := append(slices.Clone(j.Params.Names), strings.Trim(Placeholder, "{}"))
+	for _, arg := range j.Args {
+		for _, m := range placeholderText().FindAllStringSubmatch(arg, -1) {
+			if like := text.Nearest(m[1], known); like != "" {
+				return text.Usagef("%q: unknown placeholder %s", arg, m[0]).Hint("did you mean {%s}?", like)
+			}
+		}
+	}
+	return nil
+}

@@ -26,6 +26,7 @@ var layers = map[string]string{
 	"job/measured":  "job metrics store",
 	"job/site":      "job runtime/probe store",                 // it sends images, and checks this machine for doctor
 	"job/node":      "front job metrics runtime/inherit store", // it sends images to nodes
+	"job/prepare":   "build envfile job runtime store unpack",  // it looks into images, and packs files for them
 	"metrics":       "runtime/inherit",
 	"conda":         "store",
 	"unpack":        "store",

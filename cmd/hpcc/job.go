@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,10 +16,9 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/prepare"
 	"hpcc/job/quantity"
 	"hpcc/job/site"
-	"hpcc/job/translate"
-	"hpcc/store"
 	"hpcc/text"
 )
 
@@ -100,37 +98,32 @@ func (s flagSet) first(flags []cli.Flag) string {
 
 // jobArgs are the flags and arguments that define a job.
 type jobArgs struct {
-	verb          string // submit or script
-	set           flagSet
-	store         string
-	at            siteChoice
-	received      bool     // hpcc on another machine sends the job on standard input
-	image         string   // as given; "" without an image
-	more          bool     // the image is followed by arguments
-	chdir         string   // as given
-	dryRun        bool     // --dry-run or --explain: stop before anything leaves this machine
-	job           job.Job  // without paths, image and program, which resolve fills in
-	runArgv       []string // the flags of "hpcc run" for the script, with bind paths as given
-	inPod         podArgs
-	argo          argoArgs
-	env           *envChanges // of the program
-	known         *sources    // of the settings of the job, for --explain; nil without it
-	from          fromArgs
-	targetChoices []siteChoice // the targets of a command line with several, whose flags are allowed
+	prepare.Request
+	at       siteChoice
+	dryRun   bool     // --dry-run or --explain: stop before anything leaves this machine
+	received bool     // hpcc on another machine sends the job on standard input
+	known    *sources // of the settings of the job, for --explain; nil without it
 }
 
 func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
-	env := *envOf(c) // a manifest adds its own
-	a := &jobArgs{verb: c.Command.Name, at: at, set: parseFlagSet(c), store: c.String("store"), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"), dryRun: c.Bool("dry-run") || c.Bool("explain"),
-		runArgv: append(env.forJob(), parseGiven(c, runFlags(new(envChanges)))...), from: parseFrom(c), env: &env}
-	err := parseRunCheck(c)
-	if err != nil {
+	env, set, run := envOf(c), parseFlagSet(c), runFlags(new(envChanges))
+	a := &jobArgs{at: at, dryRun: c.Bool("dry-run") || c.Bool("explain"), Request: prepare.Request{
+		Verb: c.Command.Name, Store: c.String("store"), Image: c.Args().First(), HasArgs: c.NArg() > 1, Chdir: c.String("chdir"),
+		Run: append(env.forJob(), parseGiven(c, run)...), Env: env.list, NoExpand: env.noExpand, From: parseFrom(c),
+		Set: set, Logf: say, Report: os.Stderr,
+	}}
+	for _, f := range run {
+		if name := f.Names()[0]; set[name] {
+			a.RunFlags = append(a.RunFlags, name)
+		}
+	}
+	if err := parseRunCheck(c); err != nil {
 		return nil, err
 	}
-	if a.inPod, err = parsePod(c, &env); err != nil {
+	if err := a.parsePod(c, set); err != nil {
 		return nil, err
 	}
-	if a.argo, err = parseArgo(c); err != nil {
+	if err := a.parseArgo(c, set); err != nil {
 		return nil, err
 	}
 	if s := c.String("job"); s != "" {
@@ -140,26 +133,26 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 		a.received = true
 		return a, nil
 	}
-	if a.set["workflow"] {
-		a.job = job.Job{Name: c.String("name"), Output: c.String("output"), Measure: c.Bool("measure")}
-		return a, a.checkWorkflow(c.NArg())
+	if set["workflow"] {
+		a.Job = job.Job{Name: c.String("name"), Output: c.String("output"), Measure: c.Bool("measure")}
+		return a, a.checkWorkflow(c.NArg(), set)
 	}
-	if err := a.checkFrom(); err != nil {
-		return nil, err
+	if name := set.first(fromFlags()); name != "" && !set["from"] {
+		return nil, text.Usagef("--%s needs --from", name).Hint("name a job script with --from FILE")
 	}
-	if err := checkOrder(a.verb, a.image, c.Args().Tail(), a.set["pack"]); err != nil {
+	if err := checkOrder(a.Verb, a.Image, c.Args().Tail(), set["pack"]); err != nil {
 		return nil, err
 	}
 	argv := trimDashes(c.Args().Tail())
-	later := a.set["from"] || a.verb == "kernel" // the script, or the kernel's caller, has the program
+	later := set["from"] || a.Verb == "kernel" // the script, or the kernel's caller, has the program
 	if len(argv) == 0 && !later {
-		return nil, text.Usagef("%s needs an image and a program", a.verb).Hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.verb)
+		return nil, text.Usagef("%s needs an image and a program", a.Verb).Hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.Verb)
 	}
 	j, err := parseJobFlags(c)
 	if err != nil {
 		return nil, err
 	}
-	if j.Warning.Signal != "" && j.Time == 0 && !a.set["from"] {
+	if j.Warning.Signal != "" && j.Time == 0 && !set["from"] {
 		return nil, text.Usagef("--signal needs --time").Hint("add the time limit that the signal warns of: --time 2h")
 	}
 	if j.Time > 0 && j.Warning.Lead >= j.Time {
@@ -171,19 +164,20 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	if j.Interactive && (j.Output != "" || j.Error != "") {
 		return nil, text.Usagef("an interactive job writes to the terminal, not to --output or --error").Hint("leave them out, or let the program write the file")
 	}
-	if a.set["gpu-type"] && j.GPUs == 0 && !a.set["from"] {
+	if set["gpu-type"] && j.GPUs == 0 && !set["from"] {
 		return nil, text.Usagef("--gpu-type needs --gpus").Hint("add the number of GPUs: --gpus 1")
 	}
-	if err := j.CheckGrowth(); err != nil && !a.set["from"] { // the script may have the request
+	if err := j.CheckGrowth(); err != nil && !set["from"] { // the script may have the request
 		return nil, text.Usagef("%w", err)
 	}
-	if err := checkPlaceholders(argv, j); err != nil {
+	j.Args = argv
+	if err := j.CheckPlaceholders(); err != nil {
 		return nil, err
 	}
-	if j.Args = argv; j.Name == "" && !later {
-		j.Name = jobName(argv)
+	if j.Name == "" && !later {
+		j.Name = job.NameOf(argv)
 	}
-	a.job = *j
+	a.Job = *j
 	return a, nil
 }
 
@@ -204,25 +198,6 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 		return text.Usagef("flag %s comes after IMAGE", rest[0]).Hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
 	}
 	return text.Usagef("flag %s comes after IMAGE", rest[0]).Hint("write hpcc %s %s %s -- %s", verb, text.Arguments(rest[:end]), image, text.Arguments(rest[end+1:]))
-}
-
-var placeholder = regexp.MustCompile(`\{(\w+)\}`)
-
-// checkPlaceholders refuses misspelled placeholders such as {tsk} in the arguments of an array.
-// Other names in braces belong to the program.
-func checkPlaceholders(argv []string, j *job.Job) error {
-	if j.Array.IsZero() {
-		return nil
-	}
-	known := append(slices.Clone(j.Params.Names), strings.Trim(job.Placeholder, "{}"))
-	for _, arg := range argv {
-		for _, m := range placeholder.FindAllStringSubmatch(arg, -1) {
-			if like := text.Nearest(m[1], known); like != "" {
-				return text.Usagef("%q: unknown placeholder %s", arg, m[0]).Hint("did you mean {%s}?", like)
-			}
-		}
-	}
-	return nil
 }
 
 // nodeSettings are variables that configure hpcc itself on the nodes of a job. Not all schedulers
@@ -379,53 +354,30 @@ type destination struct {
 	site   *dispatch.Site // empty if the job has no site
 	remote *site.Remote   // nil for a local site
 
-	imageFollows bool // in a dry run: hpcc on another machine has the image, and would send it
+	imageFollows bool          // in a dry run: hpcc on another machine has the image, and would send it
+	code         *prepare.Code // the image that a submission pushes first; nil: none
 }
 
 // resolve finds the destination of the job and completes the job for it.
 func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 	if a.received {
-		return receiveJob(ctx, a.store)
-	}
-	if a.set["workflow"] {
-		return a.resolveWorkflow(ctx)
+		return receiveJob(ctx, a.Store)
 	}
 	to, err := a.destination(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	j := &a.job
-	if !a.set["name"] { // parseJob took it from the program
-		a.known.note("hpcc", &job.Job{Name: j.Name})
+	at := prepare.Destination{Cluster: &to.Cluster, Site: to.site}
+	if r := to.remote; r != nil {
+		at.Remote = &prepare.Remote{Home: r.Home, Store: r.Store, Program: r.Program}
 	}
-	a.known.note("flag", j)
-	var source *translate.Translation
-	if len(a.from.files) == 1 {
-		if source, err = a.translate(ctx, a.from.files[0], to); err != nil {
-			return nil, nil, err
-		}
-		a.takeManifest(source, to)
+	if a.CodeDir != "" {
+		a.CodeSecrets = secretFiles("")
 	}
-	if err := a.fillPaths(j, to); err != nil {
-		return nil, nil, err
-	}
-	if err := a.fillPod(ctx, j, to); err != nil {
-		return nil, nil, err
-	}
-	switch {
-	case source != nil:
-		a.overrule(source, j)
-		j, err = a.fit(source, j, to)
-	case a.set["from"]:
-		j, err = a.readSteps(ctx, j, to)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	a.known.note("hpcc", j)
-	sayNotes(to.site.Apply(j))
-	a.known.note("site "+to.site.Name, j)
-	return j, to, nil
+	a.Known = a.known.note
+	j, code, err := prepare.Resolve(ctx, &a.Request, at)
+	to.code = code
+	return j, to, err
 }
 
 // destination finds the site and its scheduler. It asks a remote site for its directories, its
@@ -440,148 +392,16 @@ func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
 		to.Cluster = a.at.cluster(ctx, site)
 		return to, nil
 	}
-	if to.remote, err = connect(ctx, site, a.image); err != nil {
+	if to.remote, err = connect(ctx, site, a.Image); err != nil {
 		return nil, err
 	}
 	to.Cluster = dispatch.Cluster{Target: cmp.Or(a.at.to, site.Scheduler, to.remote.Target), Site: site.Name}
 	return to, nil
 }
 
-// fillPaths fills in absolute paths, because a job starts in another directory.
-func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
-	if to.remote != nil {
-		if err := a.fillRemotePaths(j, to); err != nil {
-			return err
-		}
-		j.Run = absoluteSources(j.Dir, a.runArgv)
-		return nil
-	}
-	err := fillProgram(j, a.store, to.site)
-	if err != nil {
-		return err
-	}
-	if j.Dir, err = filepath.Abs(cmp.Or(a.chdir, to.site.Dir)); err != nil {
-		return err
-	}
-	j.Image = a.image
-	if err := absoluteImage(j); err != nil {
-		return err
-	}
-	base, err := filepath.Abs("")
-	if err != nil {
-		base = j.Dir
-	}
-	j.Run = absoluteSources(base, a.runArgv)
-	if to.Target.Pods() { // the nodes pull the image
-		return nil
-	}
-	return pinImage(j, a.store)
-}
-
-// absoluteImage makes the path of an image file or directory absolute.
-func absoluteImage(j *job.Job) (err error) {
-	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || (isPath(j.Image) && serr == nil && fi.IsDir()) {
-		j.Image, err = filepath.Abs(j.Image)
-	}
-	return err
-}
-
-// pinImage records the version of the job's image: what its name refers to may change before the job starts. An image
-// that the store does not have stays as it is, because the nodes may have it.
-func pinImage(j *job.Job, dir string) error {
-	j.ImageVersion = job.ImageVersion{}
-	switch {
-	case namesSquashFS(j.Image):
-		return j.ReadFile(j.Image)
-	case j.Image == "" || isPath(j.Image):
-		return nil
-	}
-	s, err := store.OpenToRead(dir)
-	if err != nil {
-		return err
-	}
-	d, err := s.Digest(j.Image)
-	if errors.As(err, new(*store.NotFoundError)) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if j.ImageDigest = d.String(); store.ByDigest(j.Image, d) == j.ImageDigest { // the beginning of a digest
-		j.Image = j.ImageDigest
-	}
-	return nil
-}
-
-// fillProgram fills in the paths of hpcc and of the store.
-func fillProgram(j *job.Job, dir string, site *dispatch.Site) error {
-	s, err := store.OpenToRead(dir)
-	if err != nil {
-		return err
-	}
-	if j.Store, err = filepath.Abs(s.Dir()); err != nil {
-		return err
-	}
-	if j.Program, err = os.Executable(); err != nil {
-		return fmt.Errorf("finding hpcc itself: %w", err)
-	}
-	if site.Program != "" {
-		j.Program = site.Program
-	}
-	return nil
-}
-
 // parseAbsolute returns the given ones of some flags of "hpcc run" as arguments, with absolute paths of
 // the host: other programs start wrappers and kernels in any directory.
 func parseAbsolute(c *cli.Context, flags []cli.Flag) ([]string, error) {
 	wd, err := filepath.Abs("")
-	return absoluteSources(wd, append(slices.Clone(envOf(c).argv), parseGiven(c, flags)...)), err
-}
-
-// absoluteSources makes the sources of binds and mounts absolute, relative to base.
-func absoluteSources(base string, argv []string) []string {
-	abs := func(p string) string {
-		if p == "" || filepath.IsAbs(p) {
-			return p
-		}
-		return filepath.Join(base, p)
-	}
-	for i, arg := range argv {
-		if v, ok := strings.CutPrefix(arg, "--bind="); ok {
-			src, rest, more := strings.Cut(v, ":")
-			if src = abs(src); more {
-				src += ":" + rest
-			}
-			argv[i] = "--bind=" + src
-		}
-		if v, ok := strings.CutPrefix(arg, "--mount="); ok {
-			items := strings.Split(v, ",")
-			for n, item := range items {
-				if k, p, ok := strings.Cut(item, "="); ok && (k == "source" || k == "src") {
-					items[n] = k + "=" + abs(p)
-				}
-			}
-			argv[i] = "--mount=" + strings.Join(items, ",")
-		}
-	}
-	return argv
-}
-
-// jobName derives a job name from the program, or from its script if the program is an interpreter.
-func jobName(args []string) string {
-	name := filepath.Base(args[0])
-	if len(args) > 1 && !strings.HasPrefix(args[1], "-") && slices.ContainsFunc([]string{"python", "bash", "sh", "Rscript", "julia", "perl", "ruby", "node"},
-		func(p string) bool { return strings.HasPrefix(name, p) }) {
-		name = strings.TrimSuffix(filepath.Base(args[1]), filepath.Ext(args[1]))
-	}
-	name = strings.Map(func(r rune) rune {
-		if (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("._-", r) {
-			return r
-		}
-		return '-'
-	}, name)
-	if name = strings.TrimLeft(name, "._-0123456789"); name == "" {
-		return "job"
-	}
-	return name[:min(len(name), 40)]
+	return prepare.AbsoluteSources(wd, append(slices.Clone(envOf(c).argv), parseGiven(c, flags)...)), err
 }

@@ -297,8 +297,8 @@ func (a *kernelArgs) choose(found []kernel.Spec) (kernel.Spec, error) {
 
 // check refuses a job that the target would not accept, before Jupyter submits it.
 func (a *kernelArgs) check(ctx context.Context, argv []string) error {
-	a.job.job.Name = a.name
-	a.job.job.Args = kernel.TaskArgv("/tmp", kernel.ConnectionFile, argv)
+	a.job.Job.Name = a.name
+	a.job.Job.Args = kernel.TaskArgv("/tmp", kernel.ConnectionFile, argv)
 	j, to, err := a.job.prepare(ctx)
 	if err != nil {
 		return err
@@ -327,13 +327,13 @@ func parseKernelJob(c *cli.Context, argv []string) (*kernelJob, error) {
 	_, _ = rand.Read(b[:]) // never fails
 	// The path of a socket has at most 107 bytes. The name is new for each kernel.
 	k := &kernelJob{submitArgs: a, file: c.String("connection-file"), dir: "/tmp/hpcc-kernel-" + hex.EncodeToString(b[:])}
-	k.job.Args = kernel.TaskArgv(k.dir, k.file, argv)
-	if k.job.Output == "" {
+	k.Job.Args = kernel.TaskArgv(k.dir, k.file, argv)
+	if k.Job.Output == "" {
 		data, err := jupyterData()
 		if err != nil {
 			return nil, err
 		}
-		k.job.Output = filepath.Join(data, "runtime", "{name}-{job}.out")
+		k.Job.Output = filepath.Join(data, "runtime", "{name}-{job}.out")
 	}
 	return k, nil
 }
@@ -384,7 +384,7 @@ func (k *kernelJob) submit(ctx context.Context) (*store.Store, *dispatch.Submiss
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := store.Open(k.store)
+	s, err := store.Open(k.Store)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -495,7 +495,7 @@ func (k *kernelJob) end(ctx context.Context, s *store.Store, sub *dispatch.Submi
 	case err == nil && !last.OK():
 		err = fmt.Errorf("the kernel on %s has ended: %s", t.Host, last.Ending())
 	case err == nil:
-		if !k.set["output"] {
+		if !k.Set["output"] {
 			os.Remove(last.Output)
 		}
 		return nil

@@ -23,6 +23,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
+	"hpcc/job/prepare"
 	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
@@ -398,7 +399,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 // openScript reads a script as "hpcc submit --from" does, and prints the number of directives
 // that the target does not support.
 func (a *nodesArgs) openScript(ctx context.Context, name string, t job.Target) (*job.Job, error) {
-	src, err := openSource(name, a.dialect, "", "")
+	src, err := dispatch.Translator().Open(name, a.dialect, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -407,7 +408,7 @@ func (a *nodesArgs) openScript(ctx context.Context, name string, t job.Target) (
 	if err != nil {
 		return nil, err
 	}
-	if err := fillProgram(tr.Job, a.store, &dispatch.Site{}); err != nil {
+	if err := prepare.FillProgram(tr.Job, a.store, &dispatch.Site{}); err != nil {
 		return nil, err
 	}
 	tr.Fit()

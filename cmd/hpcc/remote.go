@@ -16,6 +16,7 @@ import (
 	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/prepare"
 	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/text"
@@ -74,11 +75,11 @@ func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
 
 // fillRemotePaths fills in the paths of a job for a remote site.
 func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
-	if j.Image = a.image; namesSquashFS(j.Image) {
+	if j.Image = a.Image; namesSquashFS(j.Image) {
 		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).
 			Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
 	}
-	to.remote.Complete(j, a.chdir, isPath(j.Image))
+	to.remote.Complete(j, a.Chdir, isPath(j.Image))
 	return nil
 }
 
@@ -98,7 +99,7 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 		to = &destination{Cluster: dispatch.Cluster{Target: m.Target}, site: &dispatch.Site{}}
 	}
 	to.imageFollows = m.Follows
-	if err := fillProgram(j, dir, to.site); err != nil {
+	if err := prepare.FillProgram(j, dir, to.site); err != nil {
 		return nil, nil, err
 	}
 	s, err := store.Open(dir)
@@ -106,7 +107,7 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 		return nil, nil, err
 	}
 	if want := j.ImageDigest; !to.Target.Pods() && !to.imageFollows {
-		err := pinImage(j, dir)
+		err := prepare.PinImage(j, dir)
 		if err == nil {
 			err = m.CheckImage(s, want)
 		}
@@ -124,17 +125,17 @@ func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error)
 // prepareRemote checks a job for a remote site, and sends the image.
 func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destination) error {
 	for _, name := range []string{"backfill", "time-min"} {
-		if a.set[name] {
+		if a.Set[name] {
 			return text.Usagef("--%s is not available for site %s, which is reached by ssh", name, to.site.Name).
 				Hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
 		}
 	}
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil || j.Image == "" || isPath(j.Image) {
 		return err
 	}
 	here := *j
-	if err := pinImage(&here, s.Dir()); err != nil {
+	if err := prepare.PinImage(&here, s.Dir()); err != nil {
 		return err
 	}
 	missing, err := to.remote.Missing(s, j, here.ExactImage(), to.Target.Pods())
@@ -168,7 +169,7 @@ func (a *submitArgs) reportRemoteFit(ctx context.Context, j *job.Job, to *destin
 
 // sendRemote submits a prepared job at a remote site, and prints its ID.
 func (a *submitArgs) sendRemote(ctx context.Context, j *job.Job, to *destination) (*dispatch.Submission, error) {
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil {
 		return nil, err
 	}

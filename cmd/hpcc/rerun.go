@@ -11,6 +11,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/prepare"
 	"hpcc/store"
 	"hpcc/text"
 )
@@ -106,9 +107,7 @@ func (a *rerunArgs) asked() (to dispatch.Rerun, err error) {
 		return to, nil
 	}
 	named := job.Job{Image: a.image}
-	if err = absoluteImage(&named); err == nil {
-		err = pinImage(&named, a.store)
-	}
+	err = prepare.PinImage(&named, a.store)
 	to.Image, to.ImageVersion = named.Image, named.ImageVersion
 	return to, err
 }

@@ -71,13 +71,13 @@ func parseScript(c *cli.Context) (*scriptArgs, error) {
 		return nil, err
 	}
 	a := &scriptArgs{jobArgs: j, keep: c.Bool("keep"), with: c.String("with")}
-	return a, a.parseAround(c)
+	return a, a.parseAround(c, parseFlagSet(c))
 }
 
 // parseAround reads the flags of --with.
-func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
+func (a *scriptArgs) parseAround(c *cli.Context, set flagSet) (err error) {
 	if a.with == "" {
-		if n := a.set.first(aroundFlags()); n != "" {
+		if n := set.first(aroundFlags()); n != "" {
 			return text.Usagef("--%s needs --with build", n)
 		}
 		return nil
@@ -135,7 +135,7 @@ func (a *scriptArgs) run(ctx context.Context) error {
 // keepScript writes the script of an interactive job into the store and prints commands that
 // run it. The command line of ssh on the other machine then contains no values of the job.
 func (a *scriptArgs) keepScript(ctx context.Context, j *job.Job, to *destination) error {
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil {
 		return err
 	}

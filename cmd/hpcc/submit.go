@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,28 +8,21 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	securejoin "github.com/cyphar/filepath-securejoin"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build/code"
-	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/prepare"
 	"hpcc/job/quantity"
 	"hpcc/metrics"
-	"hpcc/runtime"
-	"hpcc/runtime/runconf"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
-	"hpcc/unpack"
 )
 
 func submitCommand() *cli.Command {
@@ -65,9 +57,7 @@ type submitArgs struct {
 	write      bool // --write: checked before the job starts
 	wait, json bool
 	record     bool // print the record, for hpcc on another machine
-	backfill   bool
 	explain    bool
-	timeMin    time.Duration // the shortest limit that --backfill may choose; 0 for a quarter of --time
 }
 
 func parseSubmit(c *cli.Context) (verb, error) {
@@ -86,12 +76,14 @@ func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &submitArgs{jobArgs: j, write: c.Bool("write"), wait: c.Bool("wait"), json: c.Bool("json"), record: c.Bool("record"), backfill: c.Bool("backfill"), explain: c.Bool("explain")}
+	a := &submitArgs{jobArgs: j, write: c.Bool("write"), wait: c.Bool("wait"), json: c.Bool("json"),
+		record: c.Bool("record"), explain: c.Bool("explain")}
 	if a.explain {
 		a.known = &sources{}
 	}
-	if s := c.String("time-min"); s != "" && a.backfill {
-		if a.timeMin, err = quantity.ParseTime(s); err != nil {
+	a.Backfill = c.Bool("backfill")
+	if s := c.String("time-min"); s != "" && a.Backfill {
+		if a.TimeMin, err = quantity.ParseTime(s); err != nil {
 			return nil, text.Usagef("--time-min: %w", err)
 		}
 	}
@@ -110,7 +102,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 	case j.Interactive && to.remote != nil:
 		return interactRemote(ctx, j, to)
 	case j.Interactive:
-		s, err := store.Open(a.store)
+		s, err := store.Open(a.Store)
 		if err != nil {
 			return err
 		}
@@ -130,32 +122,55 @@ func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *destination, error
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := a.pushCode(ctx, to.code); err != nil {
+		return nil, nil, err
+	}
 	if to.remote != nil {
 		return j, to, a.prepareRemote(ctx, j, to)
 	}
-	if err := pinCluster(ctx, to); err != nil {
-		return nil, nil, err
-	}
-	if err := a.fitTime(ctx, j, to.Cluster); err != nil {
-		return nil, nil, err
-	}
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Unpack the image now, or else every node would unpack it at the same time.
-	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() && !to.imageFollows {
-		at := rootArgs{image: j.ExactImage(), store: a.store, write: a.write}
-		dir, err := at.imageDir(ctx)
-		if err == nil {
-			err = a.checkProgram(dir, j)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+	if err := prepare.Ready(ctx, &a.Request, s.Jobs(), j, &to.Cluster); err != nil {
+		return nil, nil, err
 	}
-	j.After, err = nativeIDs(ctx, s.Jobs(), j.After)
-	return j, to, err
+	if j.Image == "" || namesSquashFS(j.Image) || to.Target.Pods() || to.imageFollows {
+		return j, to, nil
+	}
+	// Unpack the image now, or else every node would unpack it at the same time.
+	at := rootArgs{image: j.ExactImage(), store: a.Store, write: a.write}
+	dir, err := at.imageDir(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return j, to, prepare.CheckProgram(&a.Request, dir, j)
+}
+
+// pushCode pushes the image that has the files of --with-code. It does nothing if c is nil.
+func (a *submitArgs) pushCode(ctx context.Context, c *prepare.Code) error {
+	if c == nil {
+		return nil
+	}
+	if a.dryRun {
+		say("note: hpcc submit pushes %s as a layer of %s first", c.Dir, c.Ref)
+		return nil
+	}
+	s, err := store.Open(a.Store)
+	if err != nil {
+		return err
+	}
+	bar := terminal.NewBar("pushing " + c.Dir)
+	err = s.Send(ctx, c.Image, c.Tag, store.Remote{Progress: bar.Bytes})
+	bar.End()
+	if err != nil {
+		advice, _ := adviceFor(err)
+		return text.Hint(fmt.Errorf("--with-code %s: %w", c.Dir, err),
+			"%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s",
+			cmp.Or(advice, "repeat the command"), code.MaxMapFiles, text.Size(code.MaxMapBytes))
+	}
+	say("pushed %s as a layer of %s", c.Dir, c.Ref)
+	return nil
 }
 
 // waitFor waits for the end of a job and returns an error if it did not succeed.
@@ -172,77 +187,12 @@ func waitEnd(ctx context.Context, st *store.Store, s *dispatch.Submission) error
 	return s.Wait(ctx, st.Jobs(), lock, func(text string) { say("%s", text) })
 }
 
-// programFlags are the flags that can change which program a name means.
-var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env", "bind", "mount", "device", "mpi", "gpu", "ray"}
-
-// checkProgram refuses a job whose program is not in the image's PATH, because every task would
-// fail. It skips jobs whose program depends on flags, on run.conf or on an ENTRYPOINT.
-func (a *submitArgs) checkProgram(dir string, j *job.Job) error {
-	argv := j.Args
-	for _, name := range programFlags {
-		if a.set[name] {
-			return nil
-		}
-	}
-	if lines, err := runconf.Read(); len(argv) == 0 || strings.ContainsAny(argv[0], "/{") || (!a.set["no-config"] && (err != nil || len(lines) > 0)) {
-		return nil
-	}
-	img, err := runtime.ReadImage(dir, unpack.ConfigFile)
-	if err != nil || len(img.Config.Entrypoint) > 0 {
-		return nil // the run reports the error
-	}
-	vars, err := envfile.Apply(img.Config.Env, a.env.list, false)
-	path := cmp.Or(envfile.Lookup(vars, "PATH"), runtime.StandardPath)
-	if err != nil || strings.Contains(path, "{") {
-		return nil
-	}
-	home := os.Getenv("HOME") + "/"
-	var dirs []string
-	for _, d := range filepath.SplitList(path) {
-		inside, err := securejoin.SecureJoin(dir, filepath.Join(d, argv[0]))
-		if err != nil {
-			return nil
-		}
-		if _, err := os.Stat(inside); err == nil {
-			return nil
-		}
-		if _, err := os.Stat(filepath.Join(d, argv[0])); err == nil && strings.HasPrefix(d, home) { // the home directory is bound
-			return nil
-		}
-		dirs = append(dirs, filepath.Dir(inside))
-	}
-	image := cmp.Or(a.image, j.Image)
-	m := text.Usagef("image %s has no program %q in its PATH (%s)", image, argv[0], path)
-	if like := text.NearestEntry(argv[0], dirs...); like != "" {
-		return m.Hint("did you mean %q?", like)
-	}
-	return m.Hint("the program comes after IMAGE: hpcc %s %s -- CMD", a.verb, image)
-}
-
-// fitTime shortens the job's time limit to a free window, with --backfill.
-func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
-	if !a.backfill {
-		if a.set["time-min"] {
-			return text.Usagef("--time-min needs --backfill").Hint("to pass it to Slurm, write --native --time-min=1:00:00")
-		}
-		return nil
-	}
-	notes, err := dispatch.Backfill(to.Within(ctx), j, to.Target, a.timeMin)
-	if err != nil {
-		return fmt.Errorf("--backfill: %w", err)
-	}
-	for _, n := range notes {
-		say("backfill: %s", n)
-	}
-	return nil
-}
-
 // reportFit is send for --dry-run: it prints where and when the job would start.
 func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to *destination) error {
 	if to.remote != nil {
 		return a.reportRemoteFit(ctx, j, to)
 	}
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil {
 		return err
 	}
@@ -331,26 +281,6 @@ func indices(list []int) string {
 		text += ",…"
 	}
 	return text
-}
-
-// nativeIDs converts IDs of hpcc to the IDs of the scheduler. It keeps numbers, which are already
-// IDs of the scheduler.
-func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) {
-	var out []string
-	for _, id := range ids {
-		if strings.Trim(id, "0123456789") == "" {
-			out = append(out, id)
-			continue
-		}
-		list, _, err := dispatch.Statuses(ctx, dir, []string{id})
-		if err != nil {
-			return nil, err
-		}
-		for _, st := range list {
-			out = append(out, st.Native)
-		}
-	}
-	return out, nil
 }
 
 // interactive runs the script that "hpcc script --interactive" prints on this terminal, and ends
@@ -451,13 +381,22 @@ func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 			return nil, text.Usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).Hint("submit the job to each target by itself")
 		}
 	}
+	goesTo := func(kind func(job.Target) bool) bool {
+		return slices.ContainsFunc(choices, func(w siteChoice) bool { return kind(w.target()) })
+	}
 	var list submitSeveral
 	for _, w := range choices {
 		a, err := parseSubmitTo(c, w)
 		if err != nil {
 			return nil, err
 		}
-		a.targetChoices = choices
+		// A flag for some of the targets is allowed, and has no effect on the others.
+		if goesTo(job.Target.Pods) {
+			a.PodFlag = ""
+		}
+		if goesTo(func(t job.Target) bool { return t == job.Argo }) {
+			a.ArgoFlag = ""
+		}
 		list = append(list, a)
 	}
 	return list, nil
@@ -559,7 +498,7 @@ func (a *submitArgs) send(ctx context.Context, j *job.Job, to *destination) (*di
 	if to.remote != nil {
 		return a.sendRemote(ctx, j, to)
 	}
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -576,112 +515,9 @@ func (a *submitArgs) await(ctx context.Context, sub *dispatch.Submission, to *de
 	if to.remote != nil {
 		return passOn(ctx, to.site, "wait", sub.ID)
 	}
-	s, err := store.Open(a.store)
+	s, err := store.Open(a.Store)
 	if err != nil {
 		return err
 	}
 	return waitFor(ctx, s, sub)
-}
-
-// codeDir is the directory of --with-code in images without a working directory.
-const codeDir = "/code"
-
-// fillCode adds the files of --with-code to the job. cfg is the configuration of the
-// image, or nil if this machine does not have it.
-func (a *jobArgs) fillCode(ctx context.Context, j *job.Job, to *destination, cfg *v1.ConfigFile) error {
-	dir := a.inPod.withCode
-	if dir == "" {
-		return nil
-	}
-	if to.remote != nil || a.inPod.built {
-		return text.Usagef("--with-code: only for jobs that this machine submits, with an image of a registry")
-	}
-	d, err := code.Read(dir, secretFiles("")...)
-	if err != nil {
-		return text.Usagef("--with-code %w", err)
-	}
-	defer d.Close()
-	at, own := j.Pod.Dir, false // own: hpcc chose the directory
-	if at == "" && cfg != nil && cfg.Config.WorkingDir != "/" {
-		at = path.Clean("/" + cfg.Config.WorkingDir)
-	}
-	if at == "" || at == "/" {
-		at, own = codeDir, true
-	}
-	for _, m := range append([]job.Volume{{Path: "/tmp"}}, j.Pod.Volumes...) {
-		if at == m.Path || strings.HasPrefix(at, m.Path+"/") {
-			return text.Usagef("--with-code: the directory %s is on a volume, which would hide the files", at).Hint("name another one with --cd DIR")
-		}
-	}
-	j.Pod.Dir = at
-	if d.FitsMap() && to.Target != job.Argo && !j.Interactive {
-		j.Pod.CodeEmpty = own
-		return keepCode(a.store, j, d)
-	}
-	return a.pushCode(ctx, j, d, cfg != nil, own || a.set["cd"])
-}
-
-// keepCode stores the files for a config map next to the records of jobs: reruns need them too.
-func keepCode(dir string, j *job.Job, d *code.Directory) error {
-	var b bytes.Buffer
-	if err := d.Write(&b, "", false); err != nil {
-		return err
-	}
-	s, err := store.Open(dir)
-	if err != nil {
-		return err
-	}
-	j.Pod.CodeFiles = d.Modes()
-	j.Pod.CodeFile, err = job.KeepFile(s.Jobs(), "code.tar", b.Bytes())
-	return err
-}
-
-// pushCode pushes the image with the files as its last layer, at the working directory of the pods.
-// known: this machine has the image.
-func (a *jobArgs) pushCode(ctx context.Context, j *job.Job, d *code.Directory, known, withDir bool) error {
-	switch {
-	case !known:
-		return text.Hint(fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large for a config map", d.Dir, j.Image, text.Size(d.Bytes)), "fetch the image with \"hpcc pull %s\", and submit again", j.Image)
-	case a.verb != "submit":
-		return text.Usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes", d.Dir, text.Size(d.Bytes))
-	case j.Pod.Pull == "Never":
-		return text.Usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it", d.Dir, text.Size(d.Bytes))
-	}
-	s, err := store.Open(a.store)
-	if err != nil {
-		return err
-	}
-	base, err := s.Get(j.Image, nil)
-	if err != nil {
-		return err
-	}
-	img, err := d.Layer(ctx, s, base, j.Pod.Dir, withDir)
-	if err != nil {
-		return err
-	}
-	digest, err := img.Digest()
-	if err != nil {
-		return err
-	}
-	repository, _, _ := strings.Cut(cmp.Or(j.Pod.Image, j.Image), "@")
-	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
-		repository = repository[:i]
-	}
-	j.Pod.Image = store.ByDigest(repository, digest)
-	if config, err := img.ConfigName(); err == nil && j.Measure {
-		j.Pod.Measurer.Config, j.Pod.Measurer.Digest = config.String(), digest.String()
-	}
-	if a.dryRun {
-		say("note: hpcc submit pushes %s as a layer of %s first", d.Dir, j.Pod.Image)
-		return nil
-	}
-	bar := terminal.NewBar("pushing " + d.Dir)
-	err = s.Send(ctx, img, repository+":code-"+digest.Hex[:12], store.Remote{Progress: bar.Bytes})
-	bar.End()
-	if err != nil {
-		advice, _ := adviceFor(err)
-		return text.Hint(fmt.Errorf("--with-code %s: %w", d.Dir, err), "%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s", cmp.Or(advice, "repeat the command"), code.MaxMapFiles, text.Size(code.MaxMapBytes))
-	}
-	say("pushed %s as a layer of %s", d.Dir, j.Pod.Image)
-	return nil
 }

@@ -164,6 +164,25 @@ func findAll(dir string, ids []string) (list []*Submission, err error) {
 	return list, nil
 }
 
+// NativeIDs converts IDs and names of jobs below dir to the IDs of the scheduler. It keeps numbers, which are already
+// IDs of the scheduler.
+func NativeIDs(dir string, ids []string) (natives []string, err error) {
+	for _, id := range ids {
+		if strings.Trim(id, "0123456789") == "" {
+			natives = append(natives, id)
+			continue
+		}
+		found, err := findAll(dir, []string{id})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range found {
+			natives = append(natives, s.Native)
+		}
+	}
+	return natives, nil
+}
+
 // read reads jobs, newest first, each of them once.
 func (f *finder) read(names []string) (out []*Submission) {
 	fresh := slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := f.seen[name]; return ok })

@@ -1,6 +1,6 @@
 // Package translate reads job scripts and submit commands of batch systems.
 //
-//	script ─► Translator ─► dialect.Reader ─► Job and rows ─► Overrule, Fit ─► Job for the target
+//	script ─► Translator ─► dialect.Reader ─► Job and rows ─► Merge, Fit ─► Job for the target
 //
 // Every directive becomes a field of the Job and a [field.Row] with its fate: kept, changed,
 // emulated or refused. None is dropped silently. The body of the script stays unchanged, except
@@ -257,14 +257,6 @@ func (ds Translator) detect(name string, lines []string, command *submitCommand)
 		return nil, fmt.Errorf("%s has directives of several schedulers (%s); choose one with --dialect", name, strings.Join(where, ", "))
 	}
 	return found[0], nil
-}
-
-// Overrule records that a flag of hpcc sets a field, and overrides the directives for it.
-func (t *Translation) Overrule(flag string) {
-	t.overruled = append(t.overruled, field.Field(flag))
-	for _, r := range t.Rows {
-		r.Overrule(field.Field(flag), "--"+flag+" overrides it")
-	}
 }
 
 // Among sets the jobs that are steps of the same workflow, which this one may depend on.

@@ -1,10 +1,14 @@
-package main
+package prepare
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
+
+func TestMain(m *testing.M) { testenv.Run(m) }
 
 func TestBehindFlags(t *testing.T) {
 	for words, want := range map[string]string{

@@ -1,0 +1,376 @@
+// Package prepare completes a job for its target: it looks up the image, translates scripts, and fills in paths,
+// settings of pods and site defaults.
+//
+//	flags ─► Request ─► Resolve ─► job ─► Ready ─► job/dispatch submits it, or says when it would start
+//	                     ├─ job/translate: a script, and the flags that replace its directives
+//	                     ├─ store: the digest of the image, its configuration for pods
+//	                     └─ build/code: files that pods take along
+//
+// Resolve asks neither the scheduler nor a registry, and changes nothing outside the store. So a script, an explanation
+// and a dry run use the same job as a submission.
+package prepare
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/envfile"
+	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/translate"
+	"hpcc/store"
+	"hpcc/text"
+)
+
+// A Request is a job as a command line describes it.
+type Request struct {
+	Verb    string // the command: submit, script or kernel
+	Store   string // directory of the store; "" for the default
+	Image   string // as given; "" without an image
+	HasArgs bool   // arguments follow the image
+	Chdir   string // as given
+	// Job holds the values of flags and the arguments. Resolve completes it.
+	Job      job.Job
+	Run      []string         // flags of "hpcc run" for the script, with paths of binds as given
+	Env      []envfile.Change // changes of the program's environment
+	NoExpand bool             // Env does not expand variables in values
+
+	Set      map[string]bool // first names of the given flags
+	RunFlags []string        // the given flags of "hpcc run", by their first names
+	PodFlag  string          // the first given flag that has an effect on pods only; ""
+	ArgoFlag string          // the first given flag that has an effect on Argo only; ""
+
+	Context, Namespace string
+	Pod                job.Pod // without image, user and environment
+	GPUType            string
+	UID                int
+	BuiltImage         bool     // the cluster has the image, or builds it
+	CodeDir            string   // directory with files for the program; ""
+	CodeSecrets        []string // files that never get into an image
+
+	Argo Argo
+	From From
+
+	Backfill bool          // shorten the time limit to a free window
+	TimeMin  time.Duration // shortest limit of Backfill; 0 for a quarter of the limit
+
+	Logf   func(format string, a ...any) // prints a note
+	Report io.Writer                     // receives the reports of translations
+	// Known is called with the job after each source of settings: hpcc, flag or a site.
+	Known func(source string, j *job.Job)
+}
+
+// From names the scripts of other schedulers that the job is translated from.
+type From struct {
+	Files   []string   // scripts, manifests or submit commands; - is standard input
+	Dialect job.Target // "" to detect it by the directives
+	Report  string     // format of the report: table, json or none
+	Strict  bool       // a directive that cannot be translated is an error
+}
+
+// A Destination is the cluster to which a job goes.
+type Destination struct {
+	*dispatch.Cluster                // Resolve and Ready set variables for its commands
+	Site              *dispatch.Site // empty if the job has no site
+	Remote            *Remote        // nil for this machine
+}
+
+// Remote holds absolute paths of a machine that ssh reaches.
+type Remote struct{ Home, Store, Program string }
+
+// A Code is the image with the files of CodeDir as its last layer, which a submission pushes.
+type Code struct {
+	Dir   string
+	Image v1.Image
+	Ref   string // of Image, by digest
+	Tag   string // of Image
+}
+
+// Resolve completes the job for its destination. Code is nil, unless files of the job need an image layer.
+func Resolve(ctx context.Context, r *Request, to Destination) (j *job.Job, code *Code, err error) {
+	if r.Set["workflow"] {
+		j, err = r.resolveWorkflow(ctx, to)
+		return j, nil, err
+	}
+	j = &r.Job
+	if !r.Set["name"] { // it comes from the program
+		r.Known("hpcc", &job.Job{Name: j.Name})
+	}
+	r.Known("flag", j)
+	var source *translate.Translation
+	if len(r.From.Files) == 1 {
+		if source, err = r.translate(ctx, r.From.Files[0], to); err != nil {
+			return nil, nil, err
+		}
+		r.takeManifest(source, to)
+	}
+	if err := r.fillPaths(j, to); err != nil {
+		return nil, nil, err
+	}
+	if code, err = r.fillPod(ctx, j, to); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case source != nil:
+		j, err = r.merge(source, j)
+	case r.Set["from"]:
+		j, err = r.readSteps(ctx, j, to)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Known("hpcc", j)
+	r.notes(to.Site.Apply(j))
+	r.Known("site "+to.Site.Name, j)
+	return j, code, nil
+}
+
+func (r *Request) notes(list []string) {
+	for _, n := range list {
+		r.Logf("note: %s", n)
+	}
+}
+
+// Ready makes a job ready for its submission from this machine: it selects the cluster of kubectl, shortens the
+// job's time limit with Backfill, and replaces the IDs of jobs to wait for by those of the scheduler. dir holds the
+// job directories.
+func Ready(ctx context.Context, r *Request, dir string, j *job.Job, to *dispatch.Cluster) error {
+	if to.Target.Pods() && !usesServer(to) {
+		if err := to.Pin(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Backfill:
+		notes, err := dispatch.Backfill(to.Within(ctx), j, to.Target, r.TimeMin)
+		if err != nil {
+			return fmt.Errorf("--backfill: %w", err)
+		}
+		for _, n := range notes {
+			r.Logf("backfill: %s", n)
+		}
+	case r.Set["time-min"]:
+		return text.Usagef("--time-min needs --backfill").Hint("to pass it to Slurm, write --native --time-min=1:00:00")
+	}
+	var err error
+	j.After, err = dispatch.NativeIDs(dir, j.After)
+	return err
+}
+
+// fillPaths fills in absolute paths, because a job starts in another directory.
+func (r *Request) fillPaths(j *job.Job, to Destination) (err error) {
+	j.Image = r.Image
+	if to.Remote != nil {
+		return r.fillRemotePaths(j, to)
+	}
+	if err := FillProgram(j, r.Store, to.Site); err != nil {
+		return err
+	}
+	if j.Dir, err = filepath.Abs(cmp.Or(r.Chdir, to.Site.Dir)); err != nil {
+		return err
+	}
+	if err := absoluteImage(j); err != nil {
+		return err
+	}
+	base, err := filepath.Abs("")
+	if err != nil {
+		base = j.Dir
+	}
+	j.Run = AbsoluteSources(base, r.Run)
+	if to.Target.Pods() { // the nodes pull the image
+		return nil
+	}
+	return PinImage(j, r.Store)
+}
+
+// fillRemotePaths fills in the paths of a job for a remote site.
+func (r *Request) fillRemotePaths(j *job.Job, to Destination) error {
+	j.Store, j.Program, j.Dir = to.Remote.Store, to.Remote.Program, to.dir(r.Chdir)
+	if isImageFile(j.Image) {
+		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.Site.Name).
+			Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
+	}
+	if isPath(j.Image) {
+		j.Image = pathBelow(j.Dir, j.Image)
+	}
+	j.Run = AbsoluteSources(j.Dir, r.Run)
+	return nil
+}
+
+// dir returns the directory in which a job with --chdir starts at a remote site.
+func (to Destination) dir(chdir string) string {
+	return pathBelow(pathBelow(to.Remote.Home, to.Site.Dir), chdir)
+}
+
+// pathBelow resolves a path of a remote site, relative to dir.
+func pathBelow(dir, p string) string {
+	p = strings.TrimPrefix(p, "~/")
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return path.Join(dir, p)
+}
+
+// setEnv sets a variable for the scheduler's commands, unless value is empty. It copies the environment first,
+// because sites share it.
+func (to Destination) setEnv(name, value string) {
+	if value == "" {
+		return
+	}
+	env := map[string]string{}
+	maps.Copy(env, to.Env)
+	env[name] = value
+	to.Env = env
+}
+
+// translate translates one script, submit command or manifest.
+func (r *Request) translate(ctx context.Context, file string, to Destination) (*translate.Translation, error) {
+	dir, home := r.Chdir, ""
+	if to.Remote != nil {
+		dir, home = to.dir(r.Chdir), to.Remote.Home
+	}
+	src, err := dispatch.Translator().Open(file, r.From.Dialect, dir, home)
+	if err != nil {
+		return nil, err
+	}
+	if to.Remote == nil {
+		src.AskHost(ctx)
+	}
+	return dispatch.Translator().Translate(src, to.Target)
+}
+
+// takeManifest takes the image of a script or manifest, and the variables and the settings of pods of a manifest,
+// before the image is looked up. Flags replace them.
+func (r *Request) takeManifest(tr *translate.Translation, to Destination) {
+	m := tr.Job
+	r.Image = cmp.Or(r.Image, m.Image)
+	if !tr.Dialect.Pods() {
+		r.Pod.Dir = cmp.Or(r.Pod.Dir, m.Pod.Dir)
+		return
+	}
+	r.precede(m.Env)
+	m.Env = nil
+	m.Pod.Command = m.Pod.Command && !r.HasArgs
+	if to.Target.Pods() {
+		if m.Pod.UID > 0 && !r.Set["uid"] {
+			r.UID, r.Set["uid"] = int(m.Pod.UID), true
+		}
+		r.Pod.Inherit(&m.Pod)
+		return
+	}
+	if m.Pod.Command {
+		r.Run = append(r.Run, "--entrypoint=")
+	}
+	if m.Pod.Dir != "" && !r.Set["cd"] {
+		r.Run = append(r.Run, "--cd="+m.Pod.Dir)
+	}
+}
+
+// precede adds the variables of a manifest to the changes of the environment, before those of flags.
+func (r *Request) precede(vars []string) {
+	var list []envfile.Change
+	var argv []string
+	for _, e := range vars {
+		if c, err := envfile.Exact(e); err == nil { // the reader of manifests has checked it
+			list, argv = append(list, c), append(argv, "--env="+e)
+		}
+	}
+	r.Env, r.Run = append(list, r.Env...), append(argv, r.Run...)
+}
+
+// merge completes a translated job with the flags, reduces it to what the target supports, and reports what became
+// of the directives. Directives named in except take precedence over flags.
+func (r *Request) merge(tr *translate.Translation, flags *job.Job, except ...string) (*job.Job, error) {
+	tr.Merge(translate.Flags{Job: flags, Set: r.Set, HasArgs: r.HasArgs}, except...)
+	j := tr.Job
+	for _, name := range r.RunFlags {
+		if j.Image == "" && name != "no-config" && !job.ChangesEnv("--"+name) {
+			return nil, text.Usagef("--%s needs an image, but the script runs on the host", name).
+				Hint("name IMAGE after the flags, or leave out --%s", name)
+		}
+	}
+	if r.Set["gpu"] && tr.To.Pods() && j.GPUs == 0 {
+		return nil, text.Usagef("--gpu cannot be used for pods of %s, and the script requests no GPUs", tr.To).
+			Hint("%s", inPods["gpu"])
+	}
+	tr.Fit()
+	if err := tr.Report(r.Report, r.From.Report); err != nil {
+		return nil, err
+	}
+	if err := tr.Refused(r.From.Report == "none"); r.From.Strict && err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// readSteps combines several scripts into one workflow.
+func (r *Request) readSteps(ctx context.Context, flags *job.Job, to Destination) (*job.Job, error) {
+	if to.Target != job.Argo {
+		return nil, text.Usagef("--from names %d scripts, but only argo runs several as one job", len(r.From.Files)).
+			Hint("use --to argo, or submit them one by one with --after")
+	}
+	var list []*translate.Translation
+	var names []string
+	for _, file := range r.From.Files {
+		tr, err := r.translate(ctx, file, to)
+		if err != nil {
+			return nil, err
+		}
+		if tr.Dialect.Pods() {
+			return nil, text.Usagef("--from %s: a manifest cannot be a step of a workflow", file).
+				Hint("translate it alone, or write a job script for the step")
+		}
+		names = append(names, tr.Job.Name)
+		list = append(list, tr)
+	}
+	before := map[string][]string{}
+	for _, after := range flags.After {
+		step, other, _ := strings.Cut(after, ":")
+		if other == "" || strings.Contains(other, ":") || !slices.Contains(names, step) {
+			return nil, text.Usagef("--after %s: several scripts need STEP:OTHER", after).
+				Hint("write --after STEP:OTHER with steps of: %s", strings.Join(names, ", "))
+		}
+		before[step] = append(before[step], other)
+	}
+	var steps []*job.Job
+	for i, tr := range list {
+		tr.Among(names)
+		tr.Job.After = append(tr.Job.After, before[tr.Job.Name]...)
+		r.Logf("%s:", r.From.Files[i])
+		j, err := r.merge(tr, flags, "name", "after")
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, j)
+	}
+	return job.NewSteps(cmp.Or(flags.Name, names[0]), steps, r.Argo.Artifacts)
+}
+
+// FillProgram fills in the paths of hpcc and of the store. dir is the directory of the store, or "".
+func FillProgram(j *job.Job, dir string, site *dispatch.Site) error {
+	s, err := store.OpenToRead(dir)
+	if err != nil {
+		return err
+	}
+	if j.Store, err = filepath.Abs(s.Dir()); err != nil {
+		return err
+	}
+	if j.Program, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	if site.Program != "" {
+		j.Program = site.Program
+	}
+	return nil
+}
