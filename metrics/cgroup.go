@@ -102,15 +102,15 @@ func (m *cgroupMount) has(name string, k controller) bool {
 	if m.version == 1 {
 		return slices.Contains(m.controllers, name) && exists(k.dir)
 	}
-	b, err := readSmall(filepath.Join(k.dir, "cgroup.controllers"))
+	b, err := new(reader).read(filepath.Join(k.dir, "cgroup.controllers"))
 	return k.dir != "" && err == nil && slices.Contains(strings.Fields(string(b)), name)
 }
 
 // findCgroups finds the cgroups of this process. root is "/" except in tests.
 func findCgroups(root string) *cgroups {
 	c := &cgroups{}
-	own, _ := readSmall(filepath.Join(root, "/proc/self/cgroup"))
-	info, _ := readSmall(filepath.Join(root, "/proc/self/mountinfo"))
+	own, _ := new(reader).read(filepath.Join(root, "/proc/self/cgroup"))
+	info, _ := new(reader).read(filepath.Join(root, "/proc/self/mountinfo"))
 	paths, mounts := parseCgroup(own), parseMounts(info)
 	in := func(version int, hierarchy, name string) (controller, string) {
 		path, is := paths[hierarchy]

@@ -3,6 +3,8 @@ package metrics
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"os"
 	goruntime "runtime"
@@ -30,19 +32,6 @@ func thisMachine() Machine {
 	return m
 }
 
-// maxSmall is the maximum size in bytes of files of /proc and /sys that are read completely.
-const maxSmall = 1 << 20
-
-// readSmall reads up to maxSmall bytes of a kernel file, whose reported size is meaningless.
-func readSmall(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxSmall))
-}
-
 // cpuName returns the model of the first processor in a file such as /proc/cpuinfo, whose
 // format depends on the architecture, or "".
 func cpuName(file string) string {
@@ -66,7 +55,7 @@ func cpuName(file string) string {
 
 // online returns the number of processors in a list such as 0-3,8.
 func online(file string) (n int) {
-	b, err := readSmall(file)
+	b, err := new(reader).read(file)
 	if err != nil {
 		return 0
 	}
@@ -83,4 +72,22 @@ func online(file string) (n int) {
 		n += int(to-from) + 1
 	}
 	return n
+}
+
+// ConfigDigest returns the digest of a tree's configuration, or "". It reads regular files of
+// at most 16 MiB.
+func ConfigDigest(file string) string {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() > 16<<20 {
+		return ""
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return ""
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }

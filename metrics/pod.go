@@ -31,7 +31,7 @@ func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 // underArgo reports whether the container's first process is Argo's, which starts the
 // program and forwards its signals to all processes of the container.
 func underArgo() bool {
-	b, err := readSmall("/proc/1/cmdline")
+	b, err := new(reader).read("/proc/1/cmdline")
 	first, _, _ := bytes.Cut(b, []byte{0})
 	return err == nil && path.Base(string(first)) == "argoexec"
 }

@@ -12,6 +12,9 @@ import (
 // without allocating for each.
 type reader struct{ buf []byte }
 
+// maxSmall is the maximum size in bytes of files of /proc and /sys that are read completely.
+const maxSmall = 1 << 20
+
 // read returns the file's text, which is valid until the next call.
 func (r *reader) read(file string) ([]byte, error) { return r.readSome(file, maxSmall) }
 

@@ -248,6 +248,8 @@ func openRecord(file string) (*os.File, os.FileInfo, error) {
 	return f, fi, nil
 }
 
+var errNoHeader = errors.New("no header: not a measured run")
+
 // readRecord starts its errors with the line number.
 func readRecord(in io.Reader, samples bool) (*Record, error) {
 	r := &Record{}
@@ -275,7 +277,7 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 		}
 	}
 	if r.Header.Kind == "" {
-		return nil, errors.New(":1: no header: not a measured run")
+		return nil, fmt.Errorf(":1: %w", errNoHeader)
 	}
 	r.addGPUs()
 	return r, nil
@@ -316,39 +318,61 @@ func readLine(in *bufio.Reader) (line []byte, complete bool, err error) {
 	}
 }
 
-// take records one line. It keeps samples and unknown lines if samples is set.
-func (r *Record) take(line []byte, samples bool) error {
+// parseLine parses a line: a *Header, a *Footer or a *Sample. It returns nil for another kind, and for a sample unless
+// samples is set.
+func parseLine(line []byte, samples bool) (v any, err error) {
 	var of struct {
 		Kind    string `json:"kind"`
 		Version int    `json:"version"`
 	}
 	if err := json.Unmarshal(line, &of); err != nil {
-		return err
-	}
-	if r.Header.Kind == "" && of.Kind != kindHeader {
-		return errors.New("no header: not a measured run")
+		return nil, err
 	}
 	switch {
 	case of.Kind == kindHeader:
+		v = &Header{}
+	case of.Kind == kindFooter:
+		v = &Footer{}
+	case of.Kind == kindSample && samples:
+		v = &Sample{}
+	default:
+		return nil, nil
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		return nil, err
+	}
+	if s, ok := v.(*Sample); ok {
+		s.bound()
+	}
+	return v, nil
+}
+
+// take records one line. It keeps samples and unknown lines if samples is set.
+func (r *Record) take(line []byte, samples bool) error {
+	v, err := parseLine(line, samples)
+	if err != nil {
+		return err
+	}
+	if _, ok := v.(*Header); !ok && r.Header.Kind == "" {
+		return errNoHeader
+	}
+	switch v := v.(type) {
+	case *Header:
 		if r.Header.Kind != "" {
 			return errors.New("a second header")
 		}
-		return json.Unmarshal(line, &r.Header)
-	case of.Kind == kindFooter:
+		r.Header = *v
+	case *Footer:
 		if r.Footer != nil { // two processes wrote to the file
 			return errors.New("a second footer")
 		}
-		r.Footer = &Footer{}
-		return json.Unmarshal(line, r.Footer)
-	case !samples:
-	case of.Kind == kindSample:
-		var s Sample
-		if err := json.Unmarshal(line, &s); err != nil {
-			return err
-		}
-		s.bound()
-		r.Samples = append(r.Samples, s)
+		r.Footer = v
+	case *Sample:
+		r.Samples = append(r.Samples, *v)
 	default:
+		if !samples {
+			return nil
+		}
 		if r.others += len(line); r.others > maxOther {
 			return fmt.Errorf("more than %d bytes of unknown lines", maxOther)
 		}

@@ -3,7 +3,6 @@ package metrics
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,14 +83,15 @@ func (t *Tail) begin(in io.Reader) (int64, error) {
 	if err != nil || !complete {
 		return 0, err
 	}
-	var h Header
-	if err := json.Unmarshal(line, &h); err != nil {
+	v, err := parseLine(line, false)
+	if err != nil {
 		return 0, fmt.Errorf("its first line: %w", err)
 	}
-	if h.Kind != kindHeader {
-		return 0, errors.New("no header: not a measured run")
+	h, ok := v.(*Header)
+	if !ok {
+		return 0, errNoHeader
 	}
-	t.Header = h
+	t.Header = *h
 	return int64(len(line)), nil
 }
 
@@ -105,26 +105,15 @@ func (t *Tail) take(text []byte) error {
 		if len(line) == 0 {
 			continue
 		}
-		var of struct {
-			Kind string `json:"kind"`
-		}
-		if err := json.Unmarshal(line, &of); err != nil {
+		v, err := parseLine(line, true)
+		if err != nil {
 			return err
 		}
-		switch of.Kind {
-		case kindSample:
-			var s Sample
-			if err := json.Unmarshal(line, &s); err != nil {
-				return err
-			}
-			s.bound()
-			list = append([]Sample{s}, list...)
-		case kindFooter:
-			f := &Footer{}
-			if err := json.Unmarshal(line, f); err != nil {
-				return err
-			}
-			t.Footer = f
+		switch v := v.(type) {
+		case *Sample:
+			list = append([]Sample{*v}, list...)
+		case *Footer:
+			t.Footer = v
 		}
 	}
 	list = append(t.Samples, list...)

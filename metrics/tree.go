@@ -90,30 +90,26 @@ func (t *tree) scan(pss bool) census {
 
 // visit adds a process to the census. ok is false if the process has ended.
 func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
-	if s, ok = t.read.stat(pid); ok {
-		t.count(c, pid, &s, pss)
+	if s, ok = t.read.stat(pid); !ok {
+		return s, false
 	}
-	return s, ok
-}
-
-// count adds a process with the given stat to the census.
-func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 	io := t.read.storage(pid)
 	c.add(counted{s.user + s.childUser, s.system + s.childSystem, io[0], io[1]})
 	if s.zombie {
-		return
+		return s, true
 	}
 	c.processes++
 	c.threads += int(s.threads)
 	c.rss += s.rssPages * int64(os.Getpagesize())
 	if !pss {
-		return
+		return s, true
 	}
 	b, err := t.read.read(procFile(pid, "smaps_rollup")) // since Linux 4.14
 	if err == nil {
 		c.pss += field(b, "Pss") << 10
 		c.swap += field(b, "Swap") << 10
 	}
+	return s, true
 }
 
 // storage returns the bytes that a process, including the children that it waited for, read from

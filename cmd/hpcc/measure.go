@@ -2,23 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"hpcc/job"
@@ -65,7 +60,7 @@ func (a *runArgs) measured(ctx context.Context) error {
 	if err := checkDirectory(a.measure); err != nil {
 		return err
 	}
-	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: enclosingJob(os.Getenv)}
+	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: dispatch.EnclosingJob(os.Getenv)}
 	if s, err := store.OpenToRead(a.root.Store); err == nil {
 		nameImage(&h, s, a.root.Name)
 	}
@@ -139,20 +134,6 @@ func flagLength(argv []string, flags []cli.Flag) int {
 	return 2
 }
 
-// enclosingJob returns the job to which this process belongs, according to the environment, or nil.
-func enclosingJob(getenv func(string) string) *metrics.JobOf {
-	ids, from := dispatch.OnNode().NativeIDs(getenv)
-	if len(ids) == 0 {
-		return nil
-	}
-	of := &metrics.JobOf{Target: string(from), Native: ids}
-	of.Task, _ = strconv.Atoi(getenv("HPCC_TASK_ID"))
-	if dir := getenv("HPCC_JOB_DIR"); dir != "" {
-		of.ID = filepath.Base(dir)
-	}
-	return of
-}
-
 // nameImage records an image and its digests. It leaves out a digest that it cannot read, because
 // the run itself reports the error.
 func nameImage(h *metrics.Header, s *store.Store, image string) {
@@ -166,23 +147,5 @@ func nameImage(h *metrics.Header, s *store.Store, image string) {
 			}
 		}
 	}
-	h.Config = configDigest(filepath.Join(dir, unpack.ConfigFile))
-}
-
-// configDigest returns the digest of a tree's configuration, or "". It reads regular files of
-// at most 16 MiB.
-func configDigest(file string) string {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() > 16<<20 {
-		return ""
-	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return ""
-	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	h.Config = metrics.ConfigDigest(filepath.Join(dir, unpack.ConfigFile))
 }

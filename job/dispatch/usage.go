@@ -10,6 +10,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -314,3 +315,17 @@ func (e *UnmeasuredError) Error() string {
 
 // Advice returns what the user can do.
 func (e *UnmeasuredError) Advice() string { return "submit it with hpcc submit --measure …" }
+
+// EnclosingJob returns the job to which this process belongs, according to the environment, or nil.
+func EnclosingJob(getenv func(string) string) *metrics.JobOf {
+	ids, from := OnNode().NativeIDs(getenv)
+	if len(ids) == 0 {
+		return nil
+	}
+	of := &metrics.JobOf{Target: string(from), Native: ids}
+	of.Task, _ = strconv.Atoi(getenv("HPCC_TASK_ID"))
+	if dir := getenv("HPCC_JOB_DIR"); dir != "" {
+		of.ID = filepath.Base(dir)
+	}
+	return of
+}

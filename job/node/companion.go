@@ -60,13 +60,7 @@ func (r *Runner) startCompanion(k int, env []string) (end func()) {
 		default:
 		}
 		close(stop)
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(companionGrace):
-		}
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children too
-		<-ended
+		stopGroup(cmd, ended, companionGrace)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -49,4 +51,15 @@ func Alive(id string) (alive, known bool) {
 	}
 	s := Stat(pid)
 	return len(s) >= 20 && s[19] == f[2] && s[0] != "Z", true // a zombie has ended
+}
+
+// stopGroup ends the process group of a command, by SIGKILL after a time, and waits until ended is closed.
+func stopGroup(cmd *exec.Cmd, ended <-chan struct{}, grace time.Duration) {
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+	select {
+	case <-ended:
+	case <-time.After(grace):
+	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children too
+	<-ended
 }

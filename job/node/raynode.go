@@ -415,13 +415,7 @@ func (n *rayNode) command(env, argv []string) *exec.Cmd {
 
 // stop ends the process and its group.
 func (p *rayProcess) stop(grace time.Duration) {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(grace):
-	}
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.ended
+	stopGroup(p.cmd, p.ended, grace)
 }
 
 // tail returns the end of Ray's log, for a message.

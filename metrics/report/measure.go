@@ -14,10 +14,11 @@ type measure struct {
 	least  float64 // ratios of smaller values are noise, because counters have coarse steps
 	grows  bool    // with the length of the run, so a part of a run has no ratio
 	detail bool    // shown only in HTML, CSV and JSON
+	before bool    // known before the run has used anything: of does not read the footer
 	of     figure
 }
 
-// A figure is computed from a run's record. known is false if the record lacks the data.
+// A figure is computed from a run's header and its usage so far. known is false if the record lacks the data.
 type figure func(h *metrics.Header, f *metrics.Footer) (v float64, known bool)
 
 // most bounds accepted figures, so that the sum of a million figures stays finite.
@@ -64,17 +65,17 @@ var measures = []measure{
 	{name: "memory_peak_bytes", title: "peak memory", unit: inBytes, of: memory},
 	{name: "memory_of_asked", title: "peak memory ÷ requested", unit: inPercent, of: quotient(memory, askedMemory)},
 	{name: "memory_of_limit", title: "peak memory ÷ limit", unit: inPercent, of: quotient(memory, memoryLimit)},
-	{name: readName, grows: true, title: "read from storage", unit: inBytes, least: leastBytes, of: read},
-	{name: "written_bytes", grows: true, title: "written to storage", unit: inBytes, least: leastBytes, of: written},
-	{name: "net_in_bytes", grows: true, title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netIn},
-	{name: "net_out_bytes", grows: true, title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: netOut},
+	{name: readName, grows: true, title: "read from storage", unit: inBytes, least: leastBytes, of: transferred(func(f *metrics.Footer) (int64, int64) { return f.Read, f.Usage.ReadBlocks })},
+	{name: "written_bytes", grows: true, title: "written to storage", unit: inBytes, least: leastBytes, of: transferred(func(f *metrics.Footer) (int64, int64) { return f.Written, f.Usage.WrittenBlocks })},
+	{name: "net_in_bytes", grows: true, title: "received by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: positive(func(f *metrics.Footer) float64 { return float64(f.NetIn) })},
+	{name: "net_out_bytes", grows: true, title: "sent by its network namespace", unit: inBytes, least: leastBytes, detail: true, of: positive(func(f *metrics.Footer) float64 { return float64(f.NetOut) })},
 	{name: throttledName, title: "throttled share of runnable time", unit: inPercent, least: leastShare, of: throttled},
 	{name: pressureName, title: "CPU pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
 	{name: storageName, title: "I/O pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
 	{name: "pressure_memory", title: "memory pressure", unit: inPercent, least: leastShare, of: pressure(func(p *metrics.Pressure) float64 { return p.Memory })},
 	{name: switchesName, title: "involuntary context switches per second", unit: inNumber, least: leastRate, detail: true, of: quotient(switches, wall)},
-	{name: "queue_s", title: "queue wait", unit: inSeconds, least: leastWait, of: queued},
-	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, of: pulled},
+	{name: "queue_s", title: "queue wait", unit: inSeconds, least: leastWait, before: true, of: queued},
+	{name: "pull_s", title: "image pull", unit: inSeconds, least: leastWait, before: true, of: pulled},
 	{name: energyName, grows: true, title: "energy", unit: inEnergy},
 	{name: costName, grows: true, title: "cost", unit: inMoney},
 	{name: gpuHourName, title: "cost of a GPU-hour", unit: inMoney},
@@ -86,11 +87,11 @@ func measureOf(name string) *measure {
 	return &measures[slices.IndexFunc(measures, func(m measure) bool { return m.name == name })]
 }
 
-// figures returns the known and valid figures of a run.
+// figures returns the known and valid figures of a run. f is nil if its usage is unknown.
 func figures(h *metrics.Header, f *metrics.Footer) map[string]float64 {
 	m := map[string]float64{}
 	for _, x := range measures {
-		if x.of == nil {
+		if x.of == nil || (f == nil && !x.before) {
 			continue
 		}
 		if v, ok := x.of(h, f); ok && v >= 0 && v < most {
@@ -111,8 +112,6 @@ func quotient(dividend, divisor figure) figure {
 
 func wall(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	switch {
-	case f == nil:
-		return 0, false
 	case f.Wall > 0:
 		return f.Wall, true
 	case f.End.IsZero() || h.Start.IsZero():
@@ -124,9 +123,6 @@ func wall(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 // cpuTime returns the processor time in seconds that wait4 reported, or that of the run's own
 // cgroup, which includes children that no process waited for.
 func cpuTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
 	t := f.Usage.User + f.Usage.System
 	if f.Cgroup != nil && !h.Limits.Shared {
 		t = max(t, f.Cgroup.CPU)
@@ -135,9 +131,6 @@ func cpuTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 }
 
 func systemTime(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
 	return f.Usage.System, f.Usage.User+f.Usage.System > 0
 }
 
@@ -167,9 +160,6 @@ func hostTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 }
 
 func gpuMean(h *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
 	var parts []float64
 	for _, g := range f.GPUs {
 		if !g.Unknown {
@@ -194,9 +184,6 @@ func busiest(parts []float64, asked int) float64 {
 }
 
 func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {
-	if f == nil {
-		return 0, false
-	}
 	for _, g := range f.GPUs {
 		v = max(v, float64(g.Memory))
 	}
@@ -212,9 +199,6 @@ func gpuEnergy(f *metrics.Footer) (v float64) {
 }
 
 func memory(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
 	n := f.Memory
 	if n <= 0 {
 		n = f.Usage.MaxRSS
@@ -233,43 +217,31 @@ func memoryLimit(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
 // blockSize is the size in bytes of the blocks that getrusage(2) counts.
 const blockSize = 512
 
-func read(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
-	return max(float64(f.Read), float64(f.Usage.ReadBlocks)*blockSize), true
-}
-
-func written(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
-	return max(float64(f.Written), float64(f.Usage.WrittenBlocks)*blockSize), true
-}
-
-func netIn(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
-	return float64(f.NetIn), f.NetIn > 0
-}
-
-func netOut(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
-	return float64(f.NetOut), f.NetOut > 0
-}
-
 // throttled returns the share of runnable time in which the CPU quota stopped the run. The kernel
 // sums the throttled time over processors, so it may exceed the wall clock.
 func throttled(h *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil || f.Cgroup == nil || h.Limits.Shared {
+	if f.Cgroup == nil || h.Limits.Shared {
 		return 0, false
 	}
 	used, _ := cpuTime(h, f)
 	runnable := f.Cgroup.Throttled + used
 	return f.Cgroup.Throttled / runnable, runnable > 0
+}
+
+var switches = positive(func(f *metrics.Footer) float64 { return float64(f.Usage.Switches) })
+
+// positive returns a figure that is known unless it is 0.
+func positive(of func(*metrics.Footer) float64) figure {
+	return func(_ *metrics.Header, f *metrics.Footer) (float64, bool) { return of(f), of(f) > 0 }
+}
+
+// transferred returns the bytes that a run moved: as sampled, or as the kernel counted for the processes that were waited
+// for, in blocks.
+func transferred(of func(*metrics.Footer) (bytes, blocks int64)) figure {
+	return func(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+		bytes, blocks := of(f)
+		return max(float64(bytes), float64(blocks)*blockSize), true
+	}
 }
 
 func pressure(of func(*metrics.Pressure) float64) figure {
@@ -280,13 +252,6 @@ func pressure(of func(*metrics.Pressure) float64) figure {
 		}
 		return min(of(f.Pressure)/w, 1), true
 	}
-}
-
-func switches(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil {
-		return 0, false
-	}
-	return float64(f.Usage.Switches), f.Usage.Switches > 0
 }
 
 // queued returns the time in seconds from submission to the start of the first attempt. It is
