@@ -16,6 +16,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
 )
 
 // maxProblems bounds how many differences [CheckTree] describes.
@@ -29,11 +31,62 @@ type TreeError struct {
 }
 
 func (e *TreeError) Error() string {
-	text := fmt.Sprintf("tree %s differs from its image: %s", e.Dir, e.Problems[0])
-	if e.Count > 1 {
-		text += fmt.Sprintf(" (and %d more)", e.Count-1)
+	return fmt.Sprintf("tree %s differs from its image: %s", e.Dir, e.problems())
+}
+
+// problems describes the differences: the first one, and the number of the others.
+func (e *TreeError) problems() string {
+	if e.Count == 1 {
+		return e.Problems[0]
 	}
-	return text
+	return fmt.Sprintf("%s (and %d more)", e.Problems[0], e.Count-1)
+}
+
+// VerifyTrees compares each unpacked image of a store with its layers and calls report for each tree
+// that differs. It leaves out the trees of images that lack an undamaged layer, and counts them as
+// unchecked; damaged holds the hexadecimal digests of damaged blobs. progress gets the compressed bytes
+// of the layers that were read.
+func VerifyTrees(ctx context.Context, s *store.Store, damaged map[string]bool, report func(store.Finding), progress func(n int64)) (compared, unchecked int, err error) {
+	list, err := s.Trees()
+	if err != nil {
+		return 0, 0, err
+	}
+	present := func(d v1.Descriptor) bool {
+		return !damaged[d.Digest.Hex] && s.HasLayer(store.LayerInfo{Digest: d.Digest, Size: d.Size})
+	}
+	var read int64
+	for _, hex := range list {
+		h := v1.Hash{Algorithm: "sha256", Hex: hex}
+		img, err := s.ByManifest(h)
+		var m *v1.Manifest
+		if err == nil {
+			m, err = img.Manifest()
+		}
+		if err != nil || damaged[hex] || !present(m.Config) || !all(m.Layers, present) {
+			unchecked++
+			progress(read)
+			continue
+		}
+		rel := filepath.Join("trees", hex)
+		var differs *TreeError
+		switch err := CheckTree(ctx, img, filepath.Join(s.Dir(), rel)); {
+		case errors.As(err, &differs):
+			report(store.Finding{Path: rel, Reason: "differs from its layers: " + differs.problems(), Images: s.NamesOf(h),
+				Cure: "nothing to do: the next run unpacks it again; programs that run in it now have read the damaged files"})
+		case err != nil:
+			return compared, unchecked, fmt.Errorf("comparing tree %s with its layers: %w", hex, err)
+		}
+		compared++
+		for _, l := range m.Layers {
+			read += l.Size
+		}
+		progress(read)
+	}
+	return compared, unchecked, nil
+}
+
+func all(list []v1.Descriptor, f func(v1.Descriptor) bool) bool {
+	return !slices.ContainsFunc(list, func(d v1.Descriptor) bool { return !f(d) })
 }
 
 // CheckTree compares the layers of an image with the tree in dir: the names, kinds, sizes

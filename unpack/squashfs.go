@@ -16,6 +16,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/store"
 	"hpcc/unpack/sif"
 	"hpcc/unpack/squashfs"
 )
@@ -160,6 +161,51 @@ func eachInRoot(ctx context.Context, r io.ReaderAt, size int64, do func(*tar.Hea
 		return err
 	})
 	return config, err
+}
+
+// SaveFile writes an image of a store to a SIF file if its extension is .sif, or else to a SquashFS
+// file. The file appears complete or not at all. notes are those of [CheckedTree].
+func SaveFile(ctx context.Context, s *store.Store, img v1.Image, file string) (notes []string, err error) {
+	tree, notes, err := CheckedTree(ctx, s, img)
+	if err != nil {
+		return notes, err
+	}
+	return notes, store.NewFile(file, func(f *os.File) error {
+		if path.Ext(file) == ".sif" {
+			return writeSIF(ctx, img, tree, f)
+		}
+		return WriteSquashFS(ctx, tree, f, nil)
+	})
+}
+
+// writeSIF writes an image, whose tree is given, as a SIF file. SIF files are executable.
+func writeSIF(ctx context.Context, img v1.Image, tree string, f *os.File) error {
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	files, err := sif.FilesIn(tree)
+	if err != nil {
+		return err
+	}
+	add, err := sif.RootFiles(config, files)
+	if err != nil {
+		return err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	err = sif.Write(f, sif.Content{Digest: digest.String(), Config: config,
+		Root: func(w io.WriteSeeker) error { return WriteSquashFS(ctx, tree, w, add) }})
+	if err != nil {
+		return err
+	}
+	return f.Chmod(fi.Mode() | fi.Mode()&0o444>>2)
 }
 
 // WriteSquashFS writes the tree in a directory to f as a SquashFS file, with the owners,

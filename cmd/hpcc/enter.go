@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -43,7 +42,8 @@ type enterArgs struct {
 }
 
 func parseEnter(c *cli.Context) (*enterArgs, error) {
-	return &enterArgs{job: c.String("job"), task: c.Int("task"), term: c.String("term"), argv: trimDashes(c.Args().Slice()), ssh: c.Bool("ssh"), store: c.String("store")}, nil
+	return &enterArgs{job: c.String("job"), task: c.Int("task"), term: c.String("term"), argv: trimDashes(c.Args().Slice()),
+		ssh: c.Bool("ssh"), store: c.String("store")}, nil
 }
 
 func (a *enterArgs) run(ctx context.Context) error { return atStatus(process.ExitFailed, a.enter(ctx)) }
@@ -89,13 +89,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	// Use the task's root directory, because the name may refer to another image by now.
-	run := []string{"hpcc", "run", "--no-config", "--unset-env", "*", "--env0", p.EnvFile(), "--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
-	if a.term != "" {
-		run = append(run, "--env=TERM="+a.term)
-	}
-	run = append(append(run, p.Root(), "--"), argv...)
-	return fmt.Errorf("executing hpcc again: %w", inherit.Exec(self, run, env))
+	return fmt.Errorf("executing hpcc again: %w", inherit.Exec(self, p.Run(a.term, argv), env))
 }
 
 // execLocal replaces hpcc with a program of this node.

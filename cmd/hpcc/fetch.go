@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +59,8 @@ func parseFetch(c *cli.Context) (*fetchArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &fetchArgs{id: args[0], into: c.String("into"), image: c.String("image"), store: c.String("store"), tar: c.Bool("tar"), in: parseJobScope(c)}
+	a := &fetchArgs{id: args[0], into: c.String("into"), image: c.String("image"), store: c.String("store"),
+		tar: c.Bool("tar"), in: parseJobScope(c)}
 	a.options.Replace = c.Bool("force")
 	if len(args) == 2 {
 		if a.path = args[1]; a.path == "" {
@@ -89,7 +89,7 @@ func (a *fetchArgs) run(ctx context.Context) error {
 		if sub.Site != nil {
 			return text.Usagef("--tar: job %s belongs to site %s", id, sub.Site.Name)
 		}
-		if err := a.write(ctx, sub.Submission, s.Jobs(), os.Stdout); err != nil {
+		if err := sub.Fetch(ctx, s.Jobs(), a.path, a.image, a.options, sayLine, os.Stdout); err != nil {
 			return a.explain(id, err)
 		}
 		return nil
@@ -100,7 +100,9 @@ func (a *fetchArgs) run(ctx context.Context) error {
 	}
 	a.options.Temp = filepath.Dir(final)
 	open := func() (io.ReadCloser, error) {
-		return results.Pipe(func(w io.Writer) error { return a.write(ctx, sub.Submission, s.Jobs(), w) }), nil
+		return results.Pipe(func(w io.Writer) error {
+			return sub.Fetch(ctx, s.Jobs(), a.path, a.image, a.options, sayLine, w)
+		}), nil
 	}
 	if sub.Site != nil {
 		open = func() (io.ReadCloser, error) { return a.openRemote(ctx, sub.Site, id) }
@@ -115,27 +117,6 @@ func (a *fetchArgs) localName(id string) string {
 		return id
 	}
 	return name
-}
-
-// write writes the results of a job of this machine as one tar archive.
-func (a *fetchArgs) write(ctx context.Context, sub *dispatch.Submission, jobs string, w io.Writer) error {
-	t, several := tar.NewWriter(w), false
-	report := func(text string) { say("%s", text) }
-	err := sub.Fetch(ctx, jobs, a.path, a.image, a.options, report, func(name string, r io.ReadCloser) error {
-		if name != "" {
-			several = true
-			return results.Join(t, r, path.Join(sub.ID, name))
-		}
-		_, err := io.Copy(w, r)
-		if cerr := r.Close(); cerr != nil {
-			return cerr
-		}
-		return err
-	})
-	if err == nil && several {
-		err = t.Close()
-	}
-	return err
 }
 
 // openRemote opens the archive that hpcc at a site writes.

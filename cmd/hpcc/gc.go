@@ -8,11 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/conda"
@@ -165,8 +163,17 @@ func verifyStore(ctx context.Context, dir string, dryRun bool) error {
 		return err
 	}
 	v := &verification{s: s, dryRun: dryRun, begun: time.Now()}
-	for _, step := range []func(context.Context) error{v.blobs, v.packages, v.trees, v.jobs} {
-		if err := step(ctx); err != nil {
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, *terminal.Bar) error
+	}{
+		{"reading blobs", v.blobs}, {"reading packages", v.packages},
+		{"comparing trees with their layers", v.trees}, {"reading jobs", v.jobs},
+	} {
+		show := terminal.NewTerminalBar(step.what)
+		err := step.do(ctx, show)
+		show.End()
+		if err != nil {
 			return err
 		}
 	}
@@ -183,19 +190,15 @@ type verification struct {
 	n                   store.Verified
 	archives, records   int
 	compared, unchecked int   // trees
-	packed, plain       int64 // bytes of packages, and of the layers of trees
+	packed              int64 // bytes of packages
 }
 
-func (v *verification) blobs(ctx context.Context) (err error) {
-	show := terminal.NewTerminalBar("reading blobs")
-	defer show.End()
+func (v *verification) blobs(ctx context.Context, show *terminal.Bar) (err error) {
 	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: show.Bytes})
 	return err
 }
 
-func (v *verification) packages(ctx context.Context) error {
-	show := terminal.NewTerminalBar("reading packages")
-	defer show.End()
+func (v *verification) packages(ctx context.Context, show *terminal.Bar) error {
 	var done int64
 	damaged, files, bytes, err := conda.VerifyCache(ctx, v.s, func(n int64) {
 		done += n
@@ -203,87 +206,32 @@ func (v *verification) packages(ctx context.Context) error {
 	})
 	v.archives, v.packed = files, bytes
 	for path, reason := range damaged {
-		v.add(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"}, true)
+		v.discard(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"})
 	}
 	return err
 }
 
-// add records a damaged file. With discard, it also moves the file away, because hpcc creates it
-// again when it is needed.
-func (v *verification) add(f store.Finding, discard bool) {
-	if discard && !v.dryRun {
+// discard records a damaged file and moves it away, because hpcc creates it again when it is needed.
+func (v *verification) discard(f store.Finding) {
+	if !v.dryRun {
 		f.Moved = v.s.Discard(f.Path)
 	}
 	v.found = append(v.found, f)
 }
 
-// trees compares each unpacked image with its layers. It cannot compare an image if the store
-// lacks one of its layers.
-func (v *verification) trees(ctx context.Context) error {
-	list, err := v.s.Trees()
-	if err != nil {
-		return err
-	}
-	damagedBlob := map[string]bool{}
+func (v *verification) trees(ctx context.Context, show *terminal.Bar) (err error) {
+	damaged := map[string]bool{}
 	for _, f := range v.found {
-		damagedBlob[filepath.Base(f.Path)] = true
+		damaged[filepath.Base(f.Path)] = true
 	}
-	show := terminal.NewTerminalBar("comparing trees with their layers")
-	defer show.End()
-	for _, hex := range list {
-		if err := v.tree(ctx, hex, damagedBlob); err != nil {
-			return err
-		}
-		show.Bytes(v.plain, 0)
-	}
-	return nil
+	v.compared, v.unchecked, err = unpack.VerifyTrees(ctx, v.s, damaged, v.discard, func(n int64) { show.Bytes(n, 0) })
+	return err
 }
 
-func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[string]bool) error {
-	h := v1.Hash{Algorithm: "sha256", Hex: hex}
-	present := func(d v1.Descriptor) bool {
-		return !damagedBlob[d.Digest.Hex] && v.s.HasLayer(store.LayerInfo{Digest: d.Digest, Size: d.Size})
-	}
-	if damagedBlob[hex] {
-		v.unchecked++
-		return nil
-	}
-	img, err := v.s.ByManifest(h)
-	var m *v1.Manifest
-	if err == nil {
-		m, err = img.Manifest()
-	}
-	if err != nil || !present(m.Config) || slices.ContainsFunc(m.Layers, func(l v1.Descriptor) bool { return !present(l) }) {
-		v.unchecked++
-		return nil
-	}
-	rel := filepath.Join("trees", hex)
-	err = unpack.CheckTree(ctx, img, filepath.Join(v.s.Dir(), rel))
-	var differs *unpack.TreeError
-	switch {
-	case errors.As(err, &differs):
-		reason := "differs from its layers: " + differs.Problems[0]
-		if differs.Count > 1 {
-			reason += fmt.Sprintf(" (and %d more)", differs.Count-1)
-		}
-		v.add(store.Finding{Path: rel, Reason: reason, Images: v.s.NamesOf(h), Cure: "nothing to do: the next run unpacks it again; programs that run in it now have read the damaged files"}, true)
-	case err != nil:
-		return fmt.Errorf("comparing tree %s with its layers: %w", hex, err)
-	}
-	v.compared++
-	for _, l := range m.Layers {
-		v.plain += l.Size
-	}
-	return nil
-}
-
-func (v *verification) jobs(ctx context.Context) error {
-	show := terminal.NewTerminalBar("reading jobs")
-	defer show.End()
+func (v *verification) jobs(ctx context.Context, show *terminal.Bar) (err error) {
 	report := func(path, reason, cure string) {
-		v.add(store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure}, false)
+		v.found = append(v.found, store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure})
 	}
-	var err error
 	v.records, err = dispatch.Verify(ctx, v.s.Jobs(), report, func(done, total int) { show.Items(int64(done), int64(total)) })
 	return err
 }

@@ -16,7 +16,6 @@ import (
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/unpack"
-	"hpcc/unpack/sif"
 )
 
 func saveCommand() *cli.Command {
@@ -49,7 +48,9 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	case a.file != "-" && checkDirectory(strings.TrimSuffix(a.file, "/")) != nil:
 		err = checkDirectory(strings.TrimSuffix(a.file, "/"))
 	case a.misspelled() != "":
-		err = text.Usagef("hpcc does not write %s files", filepath.Ext(a.file)).Hint("did you mean %s? A file with another extension becomes a tar archive", strings.TrimSuffix(a.file, filepath.Ext(a.file))+a.misspelled())
+		ext := filepath.Ext(a.file)
+		err = text.Usagef("hpcc does not write %s files", ext).
+			Hint("did you mean %s? A file with another extension becomes a tar archive", strings.TrimSuffix(a.file, ext)+a.misspelled())
 	case a.isSquashFS() || a.isSIF():
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
@@ -101,7 +102,7 @@ func (a *saveArgs) run(ctx context.Context) error {
 	return fullDiskHint(err, a.file)
 }
 
-// oneTree writes the image to a SquashFS or SIF file, which appears complete or not at all.
+// oneTree writes the image to a SquashFS or SIF file.
 func (a *saveArgs) oneTree(ctx context.Context) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -111,49 +112,13 @@ func (a *saveArgs) oneTree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s, err = store.Open(a.store); err != nil { // checkedTree may unpack the tree into the store
+	if s, err = store.Open(a.store); err != nil { // its tree may be unpacked into the store
 		return err
 	}
-	tree, err := checkedTree(ctx, s, img)
+	notes, err := unpack.SaveFile(ctx, s, img, a.file)
+	sayEach(notes)
 	if err != nil {
-		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
-	}
-	write := func(f *os.File) error { return unpack.WriteSquashFS(ctx, tree, f, nil) }
-	if a.isSIF() {
-		write = func(f *os.File) error { return writeSIF(ctx, img, tree, f) }
-	}
-	if err := store.NewFile(a.file, write); err != nil {
 		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
 	}
 	return nil
-}
-
-// writeSIF writes an image, whose tree is given, as a SIF file. SIF files are executable.
-func writeSIF(ctx context.Context, img v1.Image, tree string, f *os.File) error {
-	digest, err := img.Digest()
-	if err != nil {
-		return err
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return err
-	}
-	files, err := sif.FilesIn(tree)
-	if err != nil {
-		return err
-	}
-	add, err := sif.RootFiles(config, files)
-	if err != nil {
-		return err
-	}
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	err = sif.Write(f, sif.Content{Digest: digest.String(), Config: config,
-		Root: func(w io.WriteSeeker) error { return unpack.WriteSquashFS(ctx, tree, w, add) }})
-	if err != nil {
-		return err
-	}
-	return f.Chmod(fi.Mode() | fi.Mode()&0o444>>2)
 }

@@ -1,10 +1,12 @@
 package dispatch
 
 import (
+	"archive/tar"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -127,11 +129,31 @@ func (s *Submission) Read(ctx context.Context, t *job.Task, most int64, argv ...
 	return s.keeper().Read(s.Within(ctx), t, most, argv...)
 }
 
-// Fetch calls each for every result of the job at path p, with a tar stream of one file or
-// directory; see [batch.Keeper]. dir holds all jobs. Without a path, the results are the
-// artifacts of a workflow, the volume of pods, or the output files of the tasks. If image is not
-// empty, its tar reads the volume.
-func (s *Submission) Fetch(ctx context.Context, dir, p, image string, o results.Options, report func(string), each func(name string, tar io.ReadCloser) error) error {
+// Fetch writes the results of the job at path p to w, as one tar stream. dir holds all jobs. Without a
+// path, the results are the artifacts of a workflow, the volume of pods, or the output files of the
+// tasks, each below the job's ID. If image is not empty, its tar reads the volume.
+func (s *Submission) Fetch(ctx context.Context, dir, p, image string, o results.Options, report func(string), w io.Writer) error {
+	t, several := tar.NewWriter(w), false
+	err := s.eachResult(ctx, dir, p, image, o, report, func(name string, r io.ReadCloser) error {
+		if name != "" {
+			several = true
+			return results.Join(t, r, path.Join(s.ID, name))
+		}
+		_, err := io.Copy(w, r)
+		if cerr := r.Close(); cerr != nil {
+			return cerr
+		}
+		return err
+	})
+	if err == nil && several {
+		err = t.Close()
+	}
+	return err
+}
+
+// eachResult calls each for every result of [Submission.Fetch], with a tar stream of one file or
+// directory; see [batch.Keeper].
+func (s *Submission) eachResult(ctx context.Context, dir, p, image string, o results.Options, report func(string), each func(name string, tar io.ReadCloser) error) error {
 	home := filepath.Join(dir, s.ID)
 	k := s.keeper()
 	if k == nil {
@@ -151,7 +173,7 @@ func (s *Submission) Fetch(ctx context.Context, dir, p, image string, o results.
 	return k.Fetch(s.Within(ctx), f, each)
 }
 
-// fetchLocal is Fetch for a job whose files this machine sees.
+// fetchLocal is eachResult for a job whose files this machine sees.
 func (s *Submission) fetchLocal(ctx context.Context, home, p string, each func(name string, tar io.ReadCloser) error) error {
 	if p != "" {
 		if !filepath.IsAbs(p) {

@@ -98,17 +98,26 @@ func environOf(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
-// Root returns the process's root directory, as a path for this process.
-func (p *Process) Root() string { return fmt.Sprintf("/proc/%d/root", p.PID) }
+// root returns the process's root directory, as a path for this process.
+func (p *Process) root() string { return fmt.Sprintf("/proc/%d/root", p.PID) }
 
-// EnvFile returns the path of its environment.
-func (p *Process) EnvFile() string { return fmt.Sprintf("/proc/%d/environ", p.PID) }
+// Run returns the argv of the "hpcc run" that joins the process's container with its environment and
+// working directory. term is the value of TERM; "" for the process's own. It uses the process's root
+// directory, because the image's name may refer to another image by now.
+func (p *Process) Run(term string, argv []string) []string {
+	run := []string{"hpcc", "run", "--no-config", "--unset-env", "*", "--env0", fmt.Sprintf("/proc/%d/environ", p.PID),
+		"--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
+	if term != "" {
+		run = append(run, "--env=TERM="+term)
+	}
+	return append(append(run, p.root(), "--"), argv...)
+}
 
 // Shell returns a shell that the process could start.
 func (p *Process) Shell() string {
 	root := "/"
 	if p.Contained {
-		root = p.Root()
+		root = p.root()
 	}
 	for _, s := range []string{"/bin/bash", "/usr/bin/bash"} {
 		if _, err := os.Lstat(filepath.Join(root, s)); err == nil {
