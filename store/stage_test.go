@@ -161,10 +161,12 @@ func TestStageSent(t *testing.T) {
 	file := filepath.Join(dir, "k")
 	testenv.Check(t, os.WriteFile(file, []byte("x"), 0o600))
 	testenv.Check(t, os.Symlink(file, filepath.Join(dir, "link")))
+	ofFile := filepath.Join(dir, "2-3") // for the key of a file, which begins with its device
+	testenv.Check(t, os.WriteFile(ofFile, nil, 0o600))
 	other := t.TempDir()
 	testenv.Check(t, os.WriteFile(filepath.Join(other, "k"), nil, 0o600))
 	for _, c := range []struct{ env, key, want string }{
-		{dir, "k", file}, {dir, "other", ""}, {dir, "link", ""}, {other, "k", ""}, {filepath.Dir(dir), "k", ""}, {"", "k", ""},
+		{dir, "k", file}, {dir, "1-2-3", ofFile}, {dir, "other", ""}, {dir, "link", ""}, {other, "k", ""}, {filepath.Dir(dir), "k", ""}, {"", "k", ""},
 	} {
 		t.Setenv(sentTo, c.env)
 		if got := s.Sent(c.key); got != c.want {
@@ -181,6 +183,7 @@ func TestStageSent(t *testing.T) {
 		}
 	}
 	testenv.Check(t, os.Remove(filepath.Join(dir, "link")))
+	s.Done("9-2-3")
 	s.Done("k")
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory of the job after Done: %v", err)

@@ -76,7 +76,8 @@ func (a *checkArgs) run(ctx context.Context) error {
 	if a.openshift {
 		where = "under OpenShift's restricted-v2"
 	}
-	return text.Hint(fmt.Errorf("%s would not run %s: %s", a.image, where, text.Count(errs, "error", "errors")), "add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
+	return text.Hint(fmt.Errorf("%s would not run %s: %s", a.image, where, text.Count(errs, "error", "errors")),
+		"add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.

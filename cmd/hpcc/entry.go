@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	goruntime "runtime"
 
@@ -35,7 +35,8 @@ Exit status: the program's, or 128+N for signal N; 125 if hpcc failed, 126 if th
 executable, 127 if it was not found.`,
 		Flags: []cli.Flag{
 			&cli.GenericFlag{Name: "measure", Value: &fileFlag{defaultFile: metrics.PodFile}, Usage: "write resource usage to `FILE`"},
-			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{defaultFile: metrics.PodFile}, Usage: "print the start and the end of a resource usage record"},
+			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{defaultFile: metrics.PodFile},
+				Usage: "print the start and the end of a resource usage record"},
 		},
 		Action: programAction(parseEntry),
 	}
@@ -49,7 +50,8 @@ type entryArgs struct {
 }
 
 func parseEntry(c *cli.Context) (*entryArgs, error) {
-	return &entryArgs{argv: c.Args().Slice(), measure: c.Generic("measure").(*fileFlag).file, tail: c.Generic("tail").(*fileFlag).file}, nil
+	file := func(flag string) string { return c.Generic(flag).(*fileFlag).file }
+	return &entryArgs{argv: c.Args().Slice(), measure: file("measure"), tail: file("tail")}, nil
 }
 
 // fileFlag is the value of a flag that is written as --flag or --flag=FILE.
@@ -60,19 +62,26 @@ type fileFlag struct {
 
 func (f *fileFlag) IsBoolFlag() bool { return true }
 
-func (f *fileFlag) Set(s string) error {
-	switch f.file = s; s {
-	case "true":
-		f.file = f.defaultFile
-	case "false":
-		f.file = ""
-	case "":
-		return errors.New("the file name is empty")
-	}
-	return nil
+func (f *fileFlag) Set(s string) (err error) {
+	f.file, err = optionalValue(s, f.defaultFile, "file name")
+	return err
 }
 
-func (f *fileFlag) String() string { return "" }
+func (f *fileFlag) String() string { return f.file }
+
+// optionalValue returns the value of a flag that is written as --flag, --flag=false or --flag=VALUE. The
+// parser passes "true" for --flag, which stands for preset.
+func optionalValue(s, preset, what string) (string, error) {
+	switch s {
+	case "true":
+		return preset, nil
+	case "false":
+		return "", nil
+	case "":
+		return "", fmt.Errorf("the %s is empty", what)
+	}
+	return s, nil
+}
 
 // run replaces hpcc with the image's program, or runs it as a child process to measure it.
 func (a *entryArgs) run(ctx context.Context) error {
@@ -80,7 +89,8 @@ func (a *entryArgs) run(ctx context.Context) error {
 		return metrics.WriteTail(os.Stdout, a.tail)
 	}
 	if len(a.argv) == 0 {
-		return text.Usagef("entry needs a program: the image has no CMD and no arguments were given").Hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
+		return text.Usagef("entry needs a program: the image has no CMD and no arguments were given").
+			Hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
 	n, err := foreign.NewUser()
 	if err != nil {

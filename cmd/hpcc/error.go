@@ -82,7 +82,7 @@ func fullDiskHint(err error, dir string) error {
 
 // readOnlyHint adds advice to an error that came from writing below dir, if the user cannot
 // write there.
-func readOnlyHint(err error, dir, advice string) error { return files.ReadOnlyHint(err, dir, advice) }
+var readOnlyHint = files.ReadOnlyHint
 
 // printError prints an error and its hint to standard error, and returns the exit status.
 func printError(err error) int {

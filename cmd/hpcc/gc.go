@@ -95,22 +95,10 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rep, err := collectGarbage(a.age, a.dryRun, func(o store.GCOptions) (store.GCReport, error) {
-		o.Keep = func(ctx context.Context) ([]string, error) {
-			digests, warnings, err := dispatch.ActiveImages(ctx, s.Jobs())
-			warn(warnings)
-			return digests, err
-		}
-		return s.GC(ctx, o)
-	})
+	rep, err := a.collect(ctx, s)
 	if err != nil {
 		return err
 	}
-	staged, err := collectGarbage(a.age, a.dryRun, func(o store.GCOptions) (store.GCReport, error) { return gcStage(ctx, o) })
-	if err != nil {
-		return err
-	}
-	rep.Add(staged)
 	if a.json {
 		return json.NewEncoder(os.Stdout).Encode(struct {
 			Type   string `json:"type"`
@@ -122,7 +110,8 @@ func (a *gcArgs) run(ctx context.Context) error {
 	if a.dryRun {
 		verb = "would be freed"
 	}
-	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", text.Size(rep.Bytes), verb, text.Count(rep.Blobs, "blob", "blobs"), text.Count(rep.Trees, "tree", "trees"),
+	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", text.Size(rep.Bytes), verb,
+		text.Count(rep.Blobs, "blob", "blobs"), text.Count(rep.Trees, "tree", "trees"),
 		text.Count(rep.Records, "cache entry", "cache entries"), text.Count(rep.Temps, "leftover", "leftovers"))
 	if err == nil && !rep.Until.IsZero() {
 		_, err = fmt.Printf("kept: %s and %s that no image needs, until %s or later; --age 0 frees them now\n",
@@ -131,28 +120,36 @@ func (a *gcArgs) run(ctx context.Context) error {
 	return err
 }
 
-// collectGarbage shows the progress of a collection on a terminal.
-func collectGarbage(age time.Duration, dryRun bool, collect func(store.GCOptions) (store.GCReport, error)) (store.GCReport, error) {
+// collect removes unused data of the store, and old copies from this node. It shows the progress on a
+// terminal.
+func (a *gcArgs) collect(ctx context.Context, s *store.Store) (store.GCReport, error) {
 	what := "examining and deleting files"
-	if dryRun {
+	if a.dryRun {
 		what = "examining files"
 	}
 	show := terminal.NewTerminalBar(what)
 	defer show.End()
-	return collect(store.GCOptions{Age: age, DryRun: dryRun, Progress: func(files int64) { show.Items(files, 0) }})
-}
-
-// gcStage removes old copies from this node, if there are any.
-func gcStage(ctx context.Context, o store.GCOptions) (store.GCReport, error) {
-	s, err := root.OpenStage(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return store.GCReport{}, nil
+	o := store.GCOptions{Age: a.age, DryRun: a.dryRun, Progress: func(files int64) { show.Items(files, 0) }}
+	o.Keep = func(ctx context.Context) ([]string, error) {
+		digests, warnings, err := dispatch.ActiveImages(ctx, s.Jobs())
+		warn(warnings)
+		return digests, err
 	}
+	rep, err := s.GC(ctx, o)
 	if err != nil {
-		say("%v", err)
-		return store.GCReport{}, nil
+		return rep, err
 	}
-	return s.GC(ctx, o)
+	stage, err := root.OpenStage(false)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			say("%v", err)
+		}
+		return rep, nil
+	}
+	o.Keep = nil
+	staged, err := stage.GC(ctx, o)
+	rep.Add(staged)
+	return rep, err
 }
 
 // verifyStore checks every file in the store and prints each damaged one with the command that
@@ -206,7 +203,8 @@ func (v *verification) packages(ctx context.Context, show *terminal.Bar) error {
 	})
 	v.archives, v.packed = files, bytes
 	for path, reason := range damaged {
-		v.discard(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"})
+		v.discard(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(),
+			Cure: "nothing to do: it is fetched again when it is needed"})
 	}
 	return err
 }
@@ -251,7 +249,8 @@ func (v *verification) report() error {
 		}
 	}
 	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
-		text.Count(v.n.Blobs, "blob", "blobs"), text.Size(v.n.Bytes), text.Count(v.n.Names, "name", "names"), text.Count(v.n.Records, "record", "records"),
+		text.Count(v.n.Blobs, "blob", "blobs"), text.Size(v.n.Bytes),
+		text.Count(v.n.Names, "name", "names"), text.Count(v.n.Records, "record", "records"),
 		text.Count(v.archives, "package or index", "packages and indexes"), text.Size(v.packed), text.Count(v.compared, "tree", "trees"),
 		text.Count(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
 	if v.unchecked > 0 {

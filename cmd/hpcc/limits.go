@@ -39,7 +39,8 @@ func watchCPU() {
 			}
 			time.Sleep(max(left/(2*cores), 2*time.Millisecond))
 		}
-		os.Exit(printError(text.Hint(fmt.Errorf("hpcc has reached the limit of CPU time (%d s)", l.Cur), "raise the limit with \"ulimit -t unlimited\", or run the command in a job")))
+		os.Exit(printError(text.Hint(fmt.Errorf("hpcc has reached the limit of CPU time (%d s)", l.Cur),
+			"raise the limit with \"ulimit -t unlimited\", or run the command in a job")))
 	}()
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,29 +24,11 @@ import (
 	"hpcc/unpack"
 )
 
-// measureFlag is the value of --measure and --measure=FILE.
-type measureFlag struct{ file string }
-
-func (f *measureFlag) IsBoolFlag() bool { return true }
-
-func (f *measureFlag) Set(arg string) error {
-	switch f.file = arg; arg {
-	case "":
-		return errors.New("the file name is empty")
-	case "false":
-		f.file = ""
-	case "true":
-		host, _ := os.Hostname() // tasks of several hosts may write to one directory
-		host, _, _ = strings.Cut(host, ".")
-		f.file = fmt.Sprintf("hpcc-%s-%s-%d.jsonl", time.Now().Format("060102-150405"), filepath.Base(host), os.Getpid())
-	}
-	return nil
-}
-
-func (f *measureFlag) String() string { return f.file }
-
 func measureFlagOfRun() cli.Flag {
-	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "write resource usage to `FILE` (default hpcc-DATE-HOST-PID.jsonl)"}
+	host, _ := os.Hostname() // tasks of several hosts may write to one directory
+	host, _, _ = strings.Cut(host, ".")
+	file := fmt.Sprintf("hpcc-%s-%s-%d.jsonl", time.Now().Format("060102-150405"), filepath.Base(host), os.Getpid())
+	return &cli.GenericFlag{Name: "measure", Value: &fileFlag{defaultFile: file}, Usage: "write resource usage to `FILE` (default hpcc-DATE-HOST-PID.jsonl)"}
 }
 
 // measured runs the same command line without --measure as a child process, and ends with the

@@ -60,7 +60,8 @@ func push(ctx context.Context, s *store.Store, name, ref string, to store.Remote
 		return nil, err
 	}
 	if p.NotNoted != nil {
-		say("warning: the store cannot record where %s was pushed; use the full reference in \"hpcc submit --to kubernetes\": %v", name, p.NotNoted)
+		say("warning: the store cannot record where %s was pushed; use the full reference in \"hpcc submit --to kubernetes\": %v",
+			name, p.NotNoted)
 	}
 	if had := p.Size - p.Sent; had > 0 {
 		say("sent %s of %s; the registry already had the rest", text.Size(p.Sent), text.Size(p.Size))

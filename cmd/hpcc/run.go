@@ -64,7 +64,8 @@ func runCommandFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "json", Usage: "with --explain: print one JSON object"},
 		&cli.StringFlag{Name: "argv0", Hidden: true, Usage: "give the program `NAME` as argv[0]"},
 	)
-	return slices.Concat(rm, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()}, inSection(isolationSection, storeFlag()))
+	return slices.Concat(rm, actionFlags(), flags, only, chRunFlags(env), dockerRunFlags(), []cli.Flag{measureFlagOfRun()},
+		inSection(isolationSection, storeFlag()))
 }
 
 // stagedFile is the flag for an image in a file with another extension than .sqfs and .sif. Its
@@ -169,7 +170,7 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 	a := &runArgs{
 		root:    newRoot(c.Args().First(), c.String("store")),
 		options: runtime.Options{Args: args},
-		measure: c.Generic("measure").(*measureFlag).file,
+		measure: c.Generic("measure").(*fileFlag).file,
 	}
 	if c.Bool("explain") {
 		a.measure = ""
@@ -194,7 +195,8 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 	if a.options.Only, a.options.Argv0 = c.String("only"), c.String("argv0"); a.options.Only != "" {
 		for _, name := range notOverHost {
 			if w.isSet(name) || c.IsSet(name) {
-				return nil, text.Usagef("--%s cannot be used with --only, with which the program sees the host's files", name).Hint("leave one of them out")
+				return nil, text.Usagef("--%s cannot be used with --only, with which the program sees the host's files", name).
+					Hint("leave one of them out")
 			}
 		}
 	}

@@ -34,7 +34,8 @@ func runFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "cd", Aliases: []string{"c", "workdir"}, Usage: "start in directory `DIR` of the image"},
 		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b", "v"}, Usage: "bind host path `SRC`[:DST[:ro]]"},
 		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program modify the image directory"},
-		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program modify a temporary copy, at most `SIZE`"},
+		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{},
+			Usage: "let the program modify a temporary copy, at most `SIZE`"},
 		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "mount an empty /tmp"},
 		&cli.GenericFlag{Name: "no-home", Value: &switchFlag{to: home, off: true}, Usage: "do not bind the home directory"},
 	), inSection(containerSection, deviceFlags()...), inSection(isolationSection,
@@ -68,11 +69,15 @@ type runSources struct {
 }
 
 // contradictions are pairs of flags that cannot be used together.
-var contradictions = [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}, {"pid", "join"}, {"pid", "join-ct"}, {"pid", "join-tag"},
-	{"join", "join-pid"}, {"join-ct", "join-pid"}, {"join-tag", "join-pid"}}
+var contradictions = [][2]string{
+	{"home", "no-home"}, {"write", "write-fake"},
+	{"pid", "join-pid"}, {"pid", "join"}, {"pid", "join-ct"}, {"pid", "join-tag"},
+	{"join", "join-pid"}, {"join-ct", "join-pid"}, {"join-tag", "join-pid"},
+}
 
 // notJoined are the flags that have no effect in the namespaces of another run, which has its own.
-var notJoined = []string{"bind", "mount", "write", "write-fake", "private-tmp", "no-home", "uid", "gid", "no-passwd", "network", "hostname", "ipc", "device", "gpu", "only"}
+var notJoined = []string{"bind", "mount", "write", "write-fake", "private-tmp", "no-home", "uid", "gid", "no-passwd",
+	"network", "hostname", "ipc", "device", "gpu", "only"}
 
 // parseOn reports whether a command line has a flag and does not switch it off, as --pid=false does.
 func parseOn(c *cli.Context, name string) bool {
@@ -119,7 +124,8 @@ func parseRunLine(c *cli.Context) (*runSources, error) {
 	}
 	for _, name := range notJoined {
 		if parseOn(c, "join-pid") && parseOn(c, name) && !c.Bool("ch-run") { // ch-run ignores them
-			return nil, text.Usagef("--%s cannot be used with --join-pid: the program sees the mounts, IDs and namespaces of process %d", name, c.Int("join-pid")).Hint("leave one of them out")
+			return nil, text.Usagef("--%s cannot be used with --join-pid: the program sees the mounts, IDs and namespaces of process %d",
+				name, c.Int("join-pid")).Hint("leave one of them out")
 		}
 	}
 	return &runSources{line: c}, nil
@@ -284,16 +290,9 @@ func (f *switchFlag) isOn() bool { return *f.to == f.off }
 // sizeFlag is the value of -W, which is optional.
 type sizeFlag struct{ size string }
 
-func (f *sizeFlag) Set(arg string) error {
-	switch f.size = arg; arg {
-	case "true":
-		f.size = runtime.DefaultFake
-	case "false":
-		f.size = ""
-	case "":
-		return errors.New("the size is empty")
-	}
-	return nil
+func (f *sizeFlag) Set(arg string) (err error) {
+	f.size, err = optionalValue(arg, runtime.DefaultFake, "size")
+	return err
 }
 func (f *sizeFlag) String() string   { return f.size }
 func (f *sizeFlag) IsBoolFlag() bool { return true }
@@ -371,7 +370,8 @@ func parseRunFlags(argv []string) (*cli.Context, error) {
 func parseFlags(flags []cli.Flag, argv []string) (*cli.Context, error) {
 	var parsed *cli.Context
 	a := &cli.App{
-		Name: "run", Flags: keepBlanks(flags), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
+		Name: "run", Flags: keepBlanks(flags), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true,
+		Writer: io.Discard, ErrWriter: io.Discard,
 		Before:         parseNonEmpty,
 		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return err },
 		ExitErrHandler: func(*cli.Context, error) {},
@@ -401,7 +401,8 @@ func (e *envChanges) flags() []cli.Flag {
 	}
 	env := flag("env", "set `NAME=VALUE`; NAME alone copies a variable of the caller", e.setExact)
 	env.Aliases = []string{"e"}
-	env0 := flag("env0", "set variables as --env does, from `FILE` with NUL-terminated records", e.readFile(envfile.Options{NUL: true, Exact: true}))
+	env0 := flag("env0", "set variables as --env does, from `FILE` with NUL-terminated records",
+		e.readFile(envfile.Options{NUL: true, Exact: true}))
 	env0.Hidden = true // for the files of jobs
 	return []cli.Flag{
 		env, env0,

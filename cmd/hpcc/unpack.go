@@ -55,7 +55,8 @@ func parseUnpack(c *cli.Context) (*unpackArgs, error) {
 		return nil, err
 	}
 	if ready.IsImageFile(args[1]) {
-		return nil, text.Usagef("%q is the name of an image file, but unpack makes a directory", args[1]).Hint("name another directory; hpcc save NAME %s writes an image file", args[1])
+		return nil, text.Usagef("%q is the name of an image file, but unpack makes a directory", args[1]).
+			Hint("name another directory; hpcc save NAME %s writes an image file", args[1])
 	}
 	return &unpackArgs{source: args[0], dir: args[1], platform: p, store: c.String("store"), bundle: c.Bool("bundle"),
 		options: runtime.Options{Binds: c.StringSlice("bind"), Dir: c.String("cd"), Write: c.Bool("write")}}, nil
