@@ -56,8 +56,8 @@ func TestSubmissionTime(t *testing.T) {
 	home := t.TempDir()
 	s.Target, s.Job = "slurm", &job.Job{Name: "train"}
 	testenv.Check(t, s.write(home))
-	if name, to, got := SubmissionOf(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
-		t.Errorf("SubmissionOf = %q, %q, %v; want train, slurm, minute 10", name, to, got)
+	if name, to, got := submissionOf(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
+		t.Errorf("submissionOf = %q, %q, %v; want train, slurm, minute 10", name, to, got)
 	}
 	if got := s.kept(home).At(&job.Task{Index: 1, Start: at(30)}); !got.Equal(at(0)) {
 		t.Errorf("a pod without a rerun was submitted at %v; want minute 0", got)

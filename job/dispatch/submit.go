@@ -413,9 +413,9 @@ func ReadJob(home string) (*Submission, error) {
 	return s, nil
 }
 
-// SubmissionOf returns the name, target and submission time of a starting task's job (see
+// submissionOf returns the name, target and submission time of a starting task's job (see
 // [Submission.SubmissionTime]). They are zero if the script was submitted by hand.
-func SubmissionOf(home string, t *job.Task) (name string, to job.Target, at time.Time) {
+func submissionOf(home string, t *job.Task) (name string, to job.Target, at time.Time) {
 	var s Submission
 	if job.ReadJSON(filepath.Join(home, "job.json"), &s) != nil {
 		return "", "", at

@@ -72,9 +72,9 @@ type event struct {
 	fields []string // nil: the connection has ended
 }
 
-// Coordinate assigns the tasks of a run to workers until none is left, and reports whether all have
+// assignTasks assigns the tasks of a run to workers until none is left, and reports whether all have
 // succeeded.
-func Coordinate(ctx context.Context, dir, run string, logf func(format string, args ...any)) (ok bool, err error) {
+func assignTasks(ctx context.Context, dir, run string, logf func(format string, args ...any)) (ok bool, err error) {
 	p, token, err := join(dir, run)
 	if err != nil {
 		return false, err

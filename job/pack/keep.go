@@ -90,12 +90,15 @@ func (c *child) keep(ctx context.Context) (status int, err error) {
 }
 
 // Run runs the tasks of the plan on the nodes of this job, and returns the exit status: 1 if a task
-// has failed. dir is the directory of the job. program is the argv of "hpcc task" for its other
-// processes, without the flags of their role.
-func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, dir string, program []string, logf func(format string, args ...any)) (int, error) {
+// has failed. dir is the directory of the job.
+func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, dir string,
+	logf func(format string, args ...any)) (int, error) {
+	program, err := taskArgv(p.Job, dir)
+	if err != nil {
+		return 0, err
+	}
 	p.Native = known.NativeID(os.Getenv)
 	p.Env, p.Lease = os.Environ(), leaseFrom(os.Getenv)
-	var err error
 	if p.Dir, err = os.Getwd(); err != nil {
 		return 0, err
 	}
@@ -196,13 +199,64 @@ func uptime() time.Duration {
 // first node has failed.
 const maxOutage = 30 * time.Minute
 
-// Node keeps the worker of this node alive. rank is the number of the node; if it is negative, a
-// variable of the launcher has it. program is the argv of "hpcc task" as for [Plan.Run].
-func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int, program []string, logf func(format string, args ...any)) (int, error) {
-	p, _, err := join(dir, run)
+// A Role is what one process of a packed job does.
+type Role struct {
+	Name string // coordinator, node or worker
+	Job  string // ID
+	Dir  string // directory of the job
+	Run  string // ID of the run
+	Rank int    // number of the node; if negative, a variable of the launcher has it
+}
+
+// Act acts in the role until the run ends, and returns the exit status of the process.
+func (r Role) Act(ctx context.Context, known node.Schedulers, logf func(format string, args ...any)) (status int) {
+	var err error
+	switch r.Name {
+	case "coordinator":
+		var ok bool
+		if ok, err = assignTasks(ctx, r.Dir, r.Run, logf); err == nil && !ok {
+			status = 1
+		}
+	case "node":
+		status, err = r.node(ctx, known, logf)
+	default:
+		err = work(ctx, r.Dir, r.Run, r.Rank, logf)
+	}
+	if err == nil {
+		return status
+	}
+	if ctx.Err() == nil {
+		logf("%v", err)
+	}
+	switch {
+	case errors.Is(err, errNoCoordinator):
+		return statusNoCoordinator
+	case errors.Is(err, errUnfit):
+		return statusUnfit
+	}
+	return statusFailed
+}
+
+// taskArgv returns the argv of "hpcc task" for a process of a packed job, without the flags of its role.
+func taskArgv(id, dir string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	return []string{self, "task", "--job=" + id, "--dir=" + dir}, nil
+}
+
+// node keeps the worker of this node alive.
+func (r Role) node(ctx context.Context, known node.Schedulers, logf func(format string, args ...any)) (int, error) {
+	program, err := taskArgv(r.Job, r.Dir)
 	if err != nil {
 		return 0, err
 	}
+	p, _, err := join(r.Dir, r.Run)
+	if err != nil {
+		return 0, err
+	}
+	rank := r.Rank
 	switch name, value := known.Rank(os.Getenv); {
 	case rank < 0:
 		if rank, err = strconv.Atoi(value); err != nil {
@@ -219,7 +273,7 @@ func Node(ctx context.Context, known node.Schedulers, dir, run string, rank int,
 	}
 	defer node.EndChildren()
 	c := &child{
-		argv:   p.inImage(append(slices.Clone(program), "--run="+run, "--role=worker", "--rank="+strconv.Itoa(rank))),
+		argv:   p.inImage(append(program, "--run="+r.Run, "--role=worker", "--rank="+strconv.Itoa(rank))),
 		env:    []string{newSupervisor()},
 		orphan: node.EndChildren,
 	}
@@ -266,14 +320,3 @@ const (
 	statusFailed        = 4 // a process could not go on
 	statusUnfit         = 5 // a node cannot run the tasks
 )
-
-// Status returns the exit status of a role that ends with err.
-func Status(err error) int {
-	switch {
-	case errors.Is(err, errNoCoordinator):
-		return statusNoCoordinator
-	case errors.Is(err, errUnfit):
-		return statusUnfit
-	}
-	return statusFailed
-}

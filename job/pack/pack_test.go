@@ -131,7 +131,7 @@ func coordinate(t testing.TB, p *Plan) func() (bool, error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go func() {
-		ok, err := Coordinate(ctx, p.dir, p.run, t.Logf)
+		ok, err := assignTasks(ctx, p.dir, p.run, t.Logf)
 		ended <- result{ok, err}
 	}()
 	return func() (bool, error) {

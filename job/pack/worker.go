@@ -56,8 +56,8 @@ var errUnfit = errors.New("the node cannot run tasks of this job")
 // errNoCoordinator means that a worker did not reach a coordinator before its lease ended.
 var errNoCoordinator = errors.New("no coordinator of the packed job answers")
 
-// Work runs tasks on this node until none is left. rank is the number of the node.
-func Work(ctx context.Context, dir, run string, rank int, logf func(format string, args ...any)) error {
+// work runs tasks on this node until none is left. rank is the number of the node.
+func work(ctx context.Context, dir, run string, rank int, logf func(format string, args ...any)) error {
 	p, token, err := join(dir, run)
 	if err != nil {
 		return err
