@@ -90,6 +90,7 @@ func readFacts(t *testing.T) (facts []apptainerFact) {
 // TestApptainerFacts runs the test cases of Apptainer's own tests, and compares docs/apptainer.md
 // with their number.
 func TestApptainerFacts(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "busybox", "userns")
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testenv.Check(t, err)

@@ -199,6 +199,7 @@ const imageFront, jobFront = 6, 4
 // TestDamagedStore damages one file of each kind. Every command must repair it, name the cure or
 // work without it. Output must be correct or absent, and "gc --verify" must report the file.
 func TestDamagedStore(t *testing.T) {
+	testenv.Slow(t)
 	t.Parallel()
 	needs(t, "busybox", "userns")
 	d := newDamagedStore(t)

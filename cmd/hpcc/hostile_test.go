@@ -22,6 +22,7 @@ import (
 // change, rename or remove files only below the destination and the store. Other files must not
 // change, not even their times.
 func TestHostile(t *testing.T) {
+	testenv.Slow(t)
 	t.Parallel()
 	needs(t, "strace")
 	set := hostileSet()

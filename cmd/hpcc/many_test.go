@@ -84,6 +84,7 @@ func withStore(store string) []string { return append(os.Environ(), "HPCC_STORE=
 // TestManyRuns starts many runs of one image at once. For the first ones the tree does not exist yet,
 // and for the third ones the store is read-only.
 func TestManyRuns(t *testing.T) {
+	testenv.Slow(t)
 	store, _ := many(t)
 	trees := filepath.Join(store, "trees")
 	exec.Command("chmod", "-R", "u+rwX", trees).Run()
@@ -112,6 +113,7 @@ func TestManyRuns(t *testing.T) {
 // TestManyPulls pulls the same and different images, with rm and gc at the same time. Images that
 // were not removed must be complete.
 func TestManyPulls(t *testing.T) {
+	testenv.Slow(t)
 	store, _ := many(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()

@@ -61,6 +61,7 @@ var unnoticed = map[string]string{
 // add a note, or be refused. The result is compared with that of the same command line without the
 // option. That "hpcc run" in a script honours its own options is tested elsewhere.
 func TestOptionsOnTargets(t *testing.T) {
+	testenv.Slow(t)
 	dir := testenv.Files(t, "params.csv", "lr\n1\n", "job.sh", "#!/bin/bash\n#SBATCH --ntasks=2\ntrue\n", "env", "A=1\x00", "code/", "", "code/main.py", "x = 1\n")
 	t.Setenv("HPCC_STORE", filepath.Join(dir, "store"))
 	s, err := store.Open(os.Getenv("HPCC_STORE"))

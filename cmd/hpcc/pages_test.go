@@ -40,6 +40,7 @@ func allPages(t *testing.T) []string {
 // TestPages runs the first example of README.md and of every page twice in one store, as the
 // user and without network, with the files of testdata/pages, a conda channel and a base image.
 func TestPages(t *testing.T) {
+	testenv.Slow(t)
 	t.Parallel()
 	needs(t, "busybox", "userns")
 	root := pageRoot(t)

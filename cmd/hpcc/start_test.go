@@ -16,6 +16,7 @@ import (
 // TestStartIsTheSame compares starts before the Go runtime (cmd/start/bare) with the full program, for
 // many flags. It also checks that the flags of jobs do not need the Go runtime.
 func TestStartIsTheSame(t *testing.T) {
+	testenv.Slow(t)
 	t.Parallel()
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()

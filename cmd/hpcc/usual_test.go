@@ -177,6 +177,7 @@ var usuals = []usual{
 // TestUsualIsTheSame compares runs before the Go runtime with the full program for the same command
 // line. It also checks which situations do not need the Go runtime.
 func TestUsualIsTheSame(t *testing.T) {
+	testenv.Slow(t)
 	t.Parallel()
 	needs(t, "busybox", "userns")
 	busy, err := testenv.Busybox()
