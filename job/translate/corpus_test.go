@@ -41,7 +41,7 @@ func TestCorpus(t *testing.T) {
 	table := map[string]*tally{}
 	for _, s := range scripts {
 		t.Run(s.Name, func(t *testing.T) {
-			for _, to := range matrix {
+			for _, to := range jobtest.Targets {
 				key := fmt.Sprintf("%-10s → %-10s", s.Dialect, to)
 				if table[key] == nil {
 					table[key] = &tally{reasons: map[string]int{}}

@@ -13,13 +13,14 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/field"
 	"hpcc/job/translate"
+	"hpcc/testdata/jobtest"
 )
 
 // fuzzDialect checks that for any input and every target a translation ends, has a fate for
 // each row, and becomes a bounded script or an error.
 func fuzzDialect(f *testing.F, target job.Target) {
 	f.Fuzz(func(t *testing.T, text, command string) {
-		for _, to := range matrix {
+		for _, to := range jobtest.Targets {
 			for _, s := range []translate.Source{{Text: []byte(text)}, {Command: command}} {
 				s.Name, s.Dialect, s.Dir, s.Home, s.User = "f.sh", target, "/d", "/h", "u"
 				s.Open = func(string) ([]byte, error) { return []byte(text), nil }

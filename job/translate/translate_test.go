@@ -6,18 +6,15 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
 
@@ -30,9 +27,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the recorded translations")
-
-// matrix lists the targets that each script of testdata/translate is translated for.
-var matrix = []job.Target{"slurm", "lsf", "gridengine", "pbs", job.Local, job.Kubernetes, job.OpenShift, job.Argo}
 
 // A translateCase is a file of testdata/translate: a comment, the script in the section "in", further files,
 // the results for the targets that the comment names after "full:", the changes for the others (see
@@ -140,19 +134,19 @@ func TestTranslate(t *testing.T) {
 			t.Parallel()
 			golden := &txtar.Archive{Comment: c.archive.Comment}
 			for _, f := range c.archive.Files {
-				if !slices.Contains(outputs, f.Name) && !slices.Contains(matrix, job.Target(f.Name)) {
+				if !slices.Contains(outputs, f.Name) && !slices.Contains(jobtest.Targets, job.Target(f.Name)) {
 					golden.Files = append(golden.Files, f)
 				}
 			}
-			var reports, changes merged
+			var reports, changes jobtest.Merged
 			var full []txtar.File
-			for _, to := range slices.Backward(matrix) {
+			for _, to := range slices.Backward(jobtest.Targets) {
 				tr, script, err := c.translate(to)
 				if tr != nil {
-					reports.add(to, strings.Split(strings.TrimSuffix(rows(tr), "\n"), "\n"))
+					reports.Add(to, c.reported(t, tr))
 				}
 				if err != nil {
-					changes.add(to, []string{"error: " + err.Error()})
+					changes.Add(to, []string{"error: " + err.Error()})
 					continue
 				}
 				script, lines := c.check(t, tr, script), c.bodyChanges(tr)
@@ -161,35 +155,43 @@ func TestTranslate(t *testing.T) {
 				} else {
 					lines = append(c.changes(t, tr, script), lines...)
 				}
-				changes.add(to, lines)
+				changes.Add(to, lines)
 			}
 			slices.Reverse(full)
 			golden.Files = append(golden.Files, full...)
-			golden.Files = append(golden.Files, txtar.File{Name: outputs[0], Data: changes.text()}, txtar.File{Name: outputs[1], Data: reports.text()})
+			golden.Files = append(golden.Files, txtar.File{Name: outputs[0], Data: changes.Text()}, txtar.File{Name: outputs[1], Data: reports.Text()})
 			c.compare(t, txtar.Format(golden))
 		})
 	}
 }
 
-// TestFull checks that a case for each pair of a dialect and a target is recorded in full: together with the
-// changes, these cases determine all scripts.
-func TestFull(t *testing.T) {
-	missing := map[string]bool{}
-	for _, from := range matrix[:4] {
-		for _, to := range matrix {
-			missing[fmt.Sprint(from, " for ", to)] = true
-		}
-	}
-	for _, c := range cases(t) {
-		for _, to := range c.full {
-			if tr, _, err := c.translate(to); err == nil && !tr.Job.Interactive {
-				delete(missing, fmt.Sprint(tr.Dialect, " for ", to))
+// TestDialects compares the translation of an empty script with testdata/dialects.txtar: Slurm's for each target
+// in full with its report, and what differs in the translations of the other dialects. Together with the changes
+// that the cases record, they determine all scripts.
+func TestDialects(t *testing.T) {
+	golden := &txtar.Archive{Comment: []byte("The translation of an empty script. From another dialect, the lines that differ from Slurm's.\n")}
+	c := readCase(t, "testdata/translate/empty.txtar")
+	c.file = "testdata/dialects.txtar"
+	slurm := map[job.Target]string{}
+	for _, from := range jobtest.Targets[:4] {
+		var merged jobtest.Merged
+		for _, to := range slices.Backward(jobtest.Targets) {
+			tr := c.plain(t, &translate.Translation{Dialect: from, To: to, Job: &job.Job{}})
+			script, err := fitted(tr, "")
+			testenv.Check(t, err)
+			script = hideBody(t, tr, script)
+			text := jobtest.Lines(t, to, script) + rows(tr)
+			if from == "slurm" {
+				slurm[to] = text
+				golden.Files = slices.Insert(golden.Files, 0, txtar.File{Name: string(to), Data: []byte(script + rows(tr))})
 			}
+			merged.Add(to, jobtest.LineDiff(slurm[to], text))
+		}
+		if from != "slurm" {
+			golden.Files = append(golden.Files, txtar.File{Name: "from " + string(from), Data: merged.Text()})
 		}
 	}
-	for pair := range missing {
-		t.Errorf("no case of %s is recorded in full", pair)
-	}
+	c.compare(t, txtar.Format(golden))
 }
 
 // outputs are the sections of a case that all targets share.
@@ -199,16 +201,7 @@ var outputs = []string{"changes", "report"}
 // lacks, after a plus sign, and those that only the latter has, after a minus sign.
 func (c *translateCase) changes(t *testing.T, tr *translate.Translation, script string) (lines []string) {
 	t.Helper()
-	j, source := tr.Job, c.source
-	source.Text, source.Command, source.Dialect = []byte("#!/bin/bash\n:\n"), "", tr.Dialect
-	if tr.Dialect.Pods() {
-		source.Dialect = "slurm"
-	}
-	if j.Script != nil {
-		source.Name = j.Script.Name
-	}
-	plain, err := dispatch.Translator().Translate(source, tr.To)
-	testenv.Check(t, err)
+	j, plain := tr.Job, c.plain(t, tr)
 	plain.Job.Name = j.Name
 	usual, err := fitted(plain, j.Image)
 	testenv.Check(t, err)
@@ -218,7 +211,58 @@ func (c *translateCase) changes(t *testing.T, tr *translate.Translation, script 
 	if j.Image != c.image && j.Image != plainImage {
 		lines = append(lines, "image: "+j.Image)
 	}
-	return append(lines, lineDiff(linesOf(t, tr.To, hideBody(t, plain, usual)), linesOf(t, tr.To, script))...)
+	return append(lines, jobtest.LineDiff(jobtest.Lines(t, tr.To, shortBody(hideBody(t, plain, usual))), jobtest.Lines(t, tr.To, shortBody(script)))...)
+}
+
+// shortBody returns a script with one line for the body and the commands around it, which the cases in full show.
+func shortBody(script string) string { return aroundBody.ReplaceAllLiteralString(script, bodyMark) }
+
+var aroundBody = regexp.MustCompile(`exec 3<<'HPCC_SCRIPT'\n` + regexp.QuoteMeta(bodyMark) + `HPCC_SCRIPT\n|` +
+	`# The \| at the start of each line keeps \w+ from reading directives in here\.\nexec 3< <\(sed 's/\^\|//' <<'HPCC_SCRIPT'\n` +
+	regexp.QuoteMeta(bodyMark) + `HPCC_SCRIPT\n\)\n`)
+
+// plain translates an empty script in the dialect of a translation, or of Slurm for a manifest, with the same name.
+func (c *translateCase) plain(t *testing.T, tr *translate.Translation) *translate.Translation {
+	t.Helper()
+	source := c.source
+	source.Text, source.Command, source.Dialect = []byte("#!/bin/bash\n:\n"), "", tr.Dialect
+	if tr.Dialect.Pods() {
+		source.Dialect = "slurm"
+	}
+	if tr.Job.Script != nil {
+		source.Name = tr.Job.Script.Name
+	}
+	plain, err := dispatch.Translator().Translate(source, tr.To)
+	testenv.Check(t, err)
+	return plain
+}
+
+// reported returns the rows of a report. Rows that every script of the dialect has are left out. Instead, the
+// last line lists those that this report lacks.
+func (c *translateCase) reported(t *testing.T, tr *translate.Translation) (lines []string) {
+	t.Helper()
+	own, usual := strings.Split(strings.TrimSuffix(rows(tr), "\n"), "\n"), []string(nil)
+	if !tr.Dialect.Pods() {
+		plain := c.plain(t, tr)
+		_, err := fitted(plain, tr.Job.Image)
+		testenv.Check(t, err)
+		usual = strings.Split(strings.TrimSuffix(rows(plain), "\n"), "\n")
+	}
+	for _, row := range own {
+		if !slices.Contains(usual, row) {
+			lines = append(lines, row)
+		}
+	}
+	var lacks []string
+	for _, row := range usual {
+		if !slices.Contains(own, row) {
+			lacks = append(lacks, strings.Split(row, "|")[1])
+		}
+	}
+	if len(lacks) > 0 {
+		lines = append(lines, "without "+strings.Join(lacks, ", "))
+	}
+	return lines
 }
 
 // bodyChanges returns the lines of the script that its translation changes.
@@ -233,123 +277,7 @@ func (c *translateCase) bodyChanges(tr *translate.Translation) []string {
 			original = string(f.Data)
 		}
 	}
-	return lineDiff(original, s.Body)
-}
-
-// lineDiff returns the lines that differ.
-func lineDiff(from, to string) (lines []string) {
-	_, d, _ := strings.Cut(string(diff.Diff("", []byte(from), "", []byte(to))), "@@\n")
-	for line := range strings.Lines(d) {
-		if line[0] == '+' || line[0] == '-' {
-			lines = append(lines, strings.TrimSuffix(line, "\n"))
-		}
-	}
-	return lines
-}
-
-// linesOf returns a script with a line for each option of "hpcc task", or a manifest with a line for each
-// value, after its path.
-func linesOf(t *testing.T, to job.Target, script string) string {
-	if !to.Pods() || strings.HasPrefix(script, "#!") {
-		return taskCommand.ReplaceAllStringFunc(script, func(line string) string { return strings.ReplaceAll(line, " --", "\n --") })
-	}
-	var b strings.Builder
-	for _, document := range strings.Split(script, "\n---\n") {
-		var v any
-		testenv.Check(t, yaml.Unmarshal([]byte(document), &v))
-		flatten(&b, "", v)
-	}
-	return shorter.Replace(b.String())
-}
-
-var taskCommand = regexp.MustCompile(`(?m)^exec /usr/bin/hpcc task .*$`)
-
-// shorter gives the parts of a pod the same paths in Jobs and in workflows.
-var shorter = strings.NewReplacer("spec.template.spec.containers.main.", "container.", "spec.template.spec.", "pod.", "spec.template.metadata.", "pod.metadata.",
-	"spec.templates.main.container.", "container.", "spec.templates.main.", "pod.", "spec.podMetadata.", "pod.metadata.")
-
-// flatten writes the values in v after their paths. An element of a list has the value of its field name as
-// its name, or its number.
-func flatten(b *strings.Builder, path string, v any) {
-	m, _ := v.(map[string]any)
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		flatten(b, path+"."+k, m[k])
-	}
-	list, _ := v.([]any)
-	for i, e := range list {
-		fields, _ := e.(map[string]any)
-		name, _ := fields["name"].(string)
-		if len(fields) > 1 {
-			delete(fields, "name")
-		}
-		flatten(b, path+"."+cmp.Or(name, strconv.Itoa(i)), e)
-	}
-	switch text, isText := v.(string); {
-	case isText && text != "":
-		for line := range strings.Lines(text) {
-			fmt.Fprintf(b, "%s: %s\n", path[1:], strings.TrimSuffix(line, "\n"))
-		}
-	case len(m)+len(list) == 0:
-		fmt.Fprintf(b, "%s = %#v\n", path[1:], v)
-	}
-}
-
-// merged are lines of several targets. The lines of each target are in their order.
-type merged []mergedLine
-
-type mergedLine struct {
-	line    string
-	targets []job.Target
-}
-
-// add adds the lines of a target, which precedes those that were added before.
-func (m *merged) add(to job.Target, lines []string) {
-	at := 0
-	for _, line := range lines {
-		line = strings.ReplaceAll(line, "variables of "+string(to), "variables of {target}")
-		next := slices.IndexFunc((*m)[at:], func(l mergedLine) bool { return l.line == line })
-		if next < 0 {
-			// Rows of one directive are neighbours.
-			next = max(0, slices.IndexFunc((*m)[at:], func(l mergedLine) bool { return directiveOf(l.line) == directiveOf(line) }))
-			*m = slices.Insert(*m, at+next, mergedLine{line: line})
-		}
-		at += next
-		(*m)[at].targets = slices.Insert((*m)[at].targets, 0, to)
-		at++
-	}
-}
-
-// directiveOf returns the number and the text of the directive that a line of a report is about.
-func directiveOf(line string) string {
-	f := strings.SplitN(line, "|", 3)
-	return strings.Join(f[:min(2, len(f))], "|")
-}
-
-// text returns the lines after the names of their targets.
-func (m merged) text() []byte {
-	var b bytes.Buffer
-	for _, l := range m {
-		fmt.Fprintf(&b, "%s %s\n", targetNames(l.targets), l.line)
-	}
-	return b.Bytes()
-}
-
-// groups are short names for targets.
-var groups = map[string]string{
-	fmt.Sprint(matrix): "all", fmt.Sprint(matrix[:4]): "queues", fmt.Sprint(matrix[:5]): "scripts", fmt.Sprint(matrix[5:]): "pods", fmt.Sprint(matrix[5:7]): "kube",
-}
-
-// targetNames returns the names of targets in few words.
-func targetNames(list []job.Target) string {
-	if name := groups[fmt.Sprint(list)]; name != "" {
-		return name
-	}
-	others := slices.DeleteFunc(slices.Clone(matrix), func(t job.Target) bool { return slices.Contains(list, t) })
-	if len(others) < 3 {
-		return "all but " + targetNames(others)
-	}
-	names := strings.Trim(fmt.Sprint(list), "[]")
-	return strings.NewReplacer("kubernetes openshift argo", "pods", "kubernetes openshift", "kube").Replace(names)
+	return jobtest.LineDiff(original, s.Body)
 }
 
 func (c *translateCase) compare(t *testing.T, got []byte) {
@@ -408,6 +336,9 @@ func (c *translateCase) parses(t *testing.T, script string) {
 	c.parsed[script] = true
 }
 
+// prefixes match directives that the commands of schedulers find anywhere in a script. Such a body is hidden.
+var prefixes = map[job.Target]string{"slurm": "#(PBS|BSUB)", "lsf": "#BSUB", "gridengine": `#\$`}
+
 // hideBody returns a script or a manifest with bodyMark instead of the body, which it contains once.
 func hideBody(t *testing.T, tr *translate.Translation, script string) string {
 	t.Helper()
@@ -416,6 +347,11 @@ func hideBody(t *testing.T, tr *translate.Translation, script string) string {
 		return script
 	}
 	body, full := s.Body, script
+	if p, ok := prefixes[tr.To]; ok {
+		if hides, has := strings.Contains(script, "sed 's/^|//'"), regexp.MustCompile("(?m)^"+p).MatchString(body); hides != has {
+			t.Errorf("the script for %s hides its body: %v, which has directives: %v", tr.To, hides, has)
+		}
+	}
 	if tr.To.Pods() {
 		full = jobtest.Unexpanded(podBody(t, tr.To, script))
 	} else if strings.Contains(script, "sed 's/^|//'") {
@@ -478,7 +414,7 @@ func podBody(t *testing.T, to job.Target, manifest string) string {
 
 // TestManifests has a real API server validate every translation for pods.
 func TestManifests(t *testing.T) {
-	for _, to := range matrix[5:] {
+	for _, to := range jobtest.Targets[5:] {
 		t.Run(string(to), func(t *testing.T) { jobtest.CheckManifests(t, string(to), manifests(t, to)) })
 	}
 }
