@@ -222,3 +222,13 @@ func (e *NoAnswer) Unwrap() error { return e.Err }
 
 // Poll is the interval between two queries of records or of a batch system.
 const Poll = time.Second
+
+// Wait waits for the next query. It returns the error of a context that has ended.
+func Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(Poll):
+		return nil
+	}
+}

@@ -1,10 +1,25 @@
 package batch
 
 import (
+	"iter"
+	"strings"
 	"time"
 
 	"hpcc/job"
 )
+
+// Table returns the columns of each line of a listing, which bars separate: 17_3|alice|RUNNING. It skips
+// lines with fewer than the given number of columns.
+func Table(list string, columns int) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(list) {
+			f := strings.Split(strings.TrimSpace(line), "|")
+			if len(f) >= columns && !yield(f) {
+				return
+			}
+		}
+	}
+}
 
 // A State is the batch system's view of a job. The zero value is a job that it does
 // not know or that has ended.
@@ -38,6 +53,27 @@ func (s *State) Add(index int, state TaskState) {
 		s.Waiting++
 	} else {
 		s.Running++
+	}
+}
+
+// Explain sets the reasons why jobs wait, by native ID. It ignores those of jobs that are not in the map.
+func Explain(jobs map[string]State, reasons map[string]string) {
+	for id, why := range reasons {
+		if s, ok := jobs[id]; ok {
+			s.Reason = why
+			jobs[id] = s
+		}
+	}
+}
+
+// Indices returns the function for [Description.Index] of a batch system that counts the tasks of an
+// array from 1, except in arrays whose indices it owns.
+func Indices(owns func(job.Array) bool) func(a job.Array, n int) (index int, ok bool) {
+	return func(a job.Array, n int) (index int, ok bool) {
+		if owns(a) {
+			return n, a.Has(n)
+		}
+		return a.Nth(n)
 	}
 }
 

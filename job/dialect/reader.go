@@ -102,7 +102,7 @@ func (r *Reader) Native(text string) error {
 	if !r.Own() {
 		return fmt.Errorf("only %s has this option", r.Title)
 	}
-	r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], text)
+	r.Job.Native = append(slices.Clip(r.Job.Native), text)
 	r.Row.Fills(field.Native)
 	return nil
 }

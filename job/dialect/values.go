@@ -29,8 +29,8 @@ func (r *Reader) Number(s string, separators string) (int, error) {
 	return n, nil
 }
 
-// Set returns a Setter that stores the value in one field: a string, a positive number, or
-// true for an option without an argument.
+// Set returns a Setter that stores the value in one field: a string, a positive number, the
+// indices of an array, or true for an option without an argument.
 func Set(f field.Field) Setter {
 	return func(r *Reader, v string) (err error) {
 		r.Row.Fills(f)
@@ -39,6 +39,8 @@ func Set(f field.Field) Setter {
 			*p, err = r.Number(v, "-,")
 		case *bool:
 			*p = true
+		case *job.Array:
+			*p, err = job.ParseArray(v)
 		case *string:
 			if f != field.Name && !job.WordText().MatchString(v) {
 				return fmt.Errorf("%q contains characters that directives cannot hold", text.Short(v))
@@ -61,6 +63,36 @@ func (r *Reader) PlaceGPUs(node string) (where, why string) {
 	return "one " + node, ", because the script does not set the number of " + node + "s"
 }
 
+// DivideGPUs converts the GPUs of the full job, or of each process, to GPUs of each node. node is
+// the batch system's word for a node. note begins the explanation of a total.
+func (r *Reader) DivideGPUs(node, note string) {
+	j := r.Job
+	if n := r.N.TotalGPUs; n > 0 {
+		where, why := r.PlaceGPUs(node)
+		nodes := int(j.NodeCount())
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
+			if n%nodes != 0 {
+				return fmt.Errorf("%s cannot be divided equally among %d nodes", text.Count(n, "GPU", "GPUs"), nodes)
+			}
+			j.GPUs = n / nodes
+			if nodes > 1 && note == "" {
+				where = fmt.Sprintf("each of %d nodes", nodes)
+			}
+			row.Become(field.Changed, fmt.Sprintf("%s%d on %s%s", note, j.GPUs, where, why))
+			return nil
+		})
+	}
+	if n := r.N.GPUsPerTask; n > 0 {
+		where, why := r.PlaceGPUs(node)
+		processes := j.ProcessesPerNode()
+		r.FinishRows(field.GPUs, func(row *field.Row) error {
+			j.GPUs = n * processes
+			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, processes, why))
+			return nil
+		})
+	}
+}
+
 // SetRequeue returns the Setter of an option without an argument that decides whether a
 // lost job runs again: "yes" or "no".
 func SetRequeue(to string) Setter {
@@ -70,6 +102,16 @@ func SetRequeue(to string) Setter {
 		return nil
 	}
 }
+
+// ExportAllVariables is the Setter of -V: the job gets the environment of the submitting shell.
+func (r *Reader) ExportAllVariables(string) error {
+	r.Job.Export = []string{"ALL"}
+	r.Row.Fills(field.Export)
+	return nil
+}
+
+// NoInput refuses an option with a file for standard input.
+var NoInput = Refuse("jobs have no standard input; redirect in the script: program < file")
 
 // Outside is the Setter of an option that concerns the submission, not the job.
 func (r *Reader) Outside(string) error {
@@ -136,8 +178,18 @@ func (r *Reader) After(kind string, ids []string) error {
 	if at.list == nil {
 		return fmt.Errorf("hpcc does not know the dependency %q", kind)
 	}
-	*at.list = append((*at.list)[:len(*at.list):len(*at.list)], ids...)
+	*at.list = append(slices.Clip(*at.list), ids...)
 	r.Row.Fills(at.f)
+	return nil
+}
+
+// OnlyIDs refuses the names of jobs if the target requires job IDs.
+func (r *Reader) OnlyIDs(ids ...string) error {
+	for _, id := range ids {
+		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
+			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", text.Short(id))
+		}
+	}
 	return nil
 }
 
@@ -145,7 +197,7 @@ func (r *Reader) After(kind string, ids []string) error {
 func (r *Reader) MailOn(events ...string) {
 	for _, e := range events {
 		if !slices.Contains(r.Job.MailOn, e) {
-			r.Job.MailOn = append(r.Job.MailOn[:len(r.Job.MailOn):len(r.Job.MailOn)], e)
+			r.Job.MailOn = append(slices.Clip(r.Job.MailOn), e)
 		}
 	}
 }
@@ -158,10 +210,10 @@ func (r *Reader) Environment(list []string) error {
 		case !job.EnvName().MatchString(name):
 			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", text.Short(e))
 		case value:
-			r.Job.Env = append(r.Job.Env[:len(r.Job.Env):len(r.Job.Env)], e)
+			r.Job.Env = append(slices.Clip(r.Job.Env), e)
 			r.Row.Fills(field.Env)
 		default:
-			r.Job.Export = append(r.Job.Export[:len(r.Job.Export):len(r.Job.Export)], name)
+			r.Job.Export = append(slices.Clip(r.Job.Export), name)
 			r.Row.Fills(field.Export)
 		}
 	}

@@ -63,6 +63,7 @@ const (
 // the fields that no target refuses and that no option sets alone.
 var values = map[Field]func(j *job.Job) []any{
 	Name:         func(j *job.Job) []any { return []any{&j.Name} },
+	Array:        func(j *job.Job) []any { return []any{&j.Array} },
 	Nodes:        func(j *job.Job) []any { return []any{&j.Nodes} },
 	Tasks:        func(j *job.Job) []any { return []any{&j.Tasks} },
 	TasksPerNode: func(j *job.Job) []any { return []any{&j.TasksPerNode} },

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,7 +88,7 @@ var qsubOptions = dialect.Options{
 		"-a":            (*dialect.Reader).DateTime,
 		"-b":            func(r *dialect.Reader, v string) (err error) { r.Binary, err = dialect.YesNo(v); return err },
 		"-sync -w -now": (*dialect.Reader).Outside,
-		"-i":            dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
+		"-i":            dialect.NoInput,
 		"-@ -jsv -C":    dialect.Refuse("hpcc does not read options of other files; write them into the script"),
 		"-A -ac -ar -binding -bgp -c -ckpt -cmdname -dc -display -dl -js -masterq -masterl -mbind -p -pty -R -rou -sc -shell -si -tcon -xdv -xd -xd_run_as_image_user -par -umask": nil,
 	},
@@ -96,11 +97,7 @@ var qsubOptions = dialect.Options{
 	},
 	Flags: map[string]dialect.Setter{
 		"-cwd": func(r *dialect.Reader, _ string) error { r.Job.Dir = r.Dir; r.Row.Fills(field.Dir); return nil },
-		"-V": func(r *dialect.Reader, _ string) error {
-			r.Job.Export = []string{"ALL"}
-			r.Row.Fills(field.Export)
-			return nil
-		},
+		"-V":   (*dialect.Reader).ExportAllVariables,
 		"-notify": func(r *dialect.Reader, _ string) error {
 			if r.Own() {
 				return r.Native("-notify")
@@ -162,7 +159,7 @@ func readSlots(r *dialect.Reader, v string) (err error) {
 	}
 	r.N.PerCPU, r.N.PerHost = placement(r, name)
 	if r.Own() {
-		r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], "-pe "+v)
+		r.Job.Native = append(slices.Clip(r.Job.Native), "-pe "+v)
 		r.Row.Fills(field.Native)
 	}
 	switch {
@@ -398,10 +395,8 @@ func readOutput(f field.Field) func(*dialect.Reader, string) error {
 // of jobs.
 func waitsFor(r *dialect.Reader, kind, v string) error {
 	ids := dialect.List(v, ",")
-	for _, id := range ids {
-		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
-			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", text.Short(id))
-		}
+	if err := r.OnlyIDs(ids...); err != nil {
+		return err
 	}
 	return r.After(kind, ids)
 }
@@ -426,18 +421,7 @@ func finish(r *dialect.Reader) {
 	} else if r.N.ArrayLimit > 0 {
 		r.FinishRows(field.Array, func(*field.Row) error { return fmt.Errorf("there is no array without -t") })
 	}
-	if n := r.N.TotalGPUs; n > 0 {
-		where, why := r.PlaceGPUs("node")
-		nodes := max(j.Nodes, 1)
-		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			if n%nodes != 0 {
-				return fmt.Errorf("%s cannot be divided equally among %d nodes", text.Count(n, "GPU", "GPUs"), nodes)
-			}
-			j.GPUs = n / nodes
-			row.Become(field.Changed, fmt.Sprintf("%d for the full job (consumable JOB), %d on %s%s", n, j.GPUs, where, why))
-			return nil
-		})
-	}
+	r.DivideGPUs("node", fmt.Sprintf("%d for the full job (consumable JOB), ", r.N.TotalGPUs))
 	if n := r.N.GPUsPerSlot; n > 0 {
 		slots := max(r.N.Slots, 1)
 		j.GPUs = n * slots / max(j.Nodes, 1)

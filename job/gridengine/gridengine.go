@@ -63,17 +63,17 @@ func share(j *job.Job, what string, n int64, slots int) (int64, error) {
 }
 
 // options returns the job's options for qsub(1), and notes.
-func (System) options(j *job.Job) (o, notes []string, err error) {
-	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+func (System) options(j *job.Job) (o jobscript.Options, notes []string, err error) {
+	add := o.Add
 	name := j.Name
 	if slices.Contains([]string{"all", "none", "template"}, name) { // reserved names
 		name += "_"
 	}
-	add("-N %s", name)
+	add(true, "-N %s", name)
 	if strings.Contains(j.Dir, "$") {
 		return nil, nil, fmt.Errorf("directory %q: Grid Engine expands variables in it; choose another with --chdir DIR", j.Dir)
 	}
-	add("-wd %s", jobscript.Quoted(j.Dir))
+	add(true, "-wd %s", jobscript.Quoted(j.Dir))
 	slots, nodes := j.Slots(), j.Spread()
 	oneHost, many := parallelEnvironments(j.Rules)
 	if nodes > 1 {
@@ -82,9 +82,9 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 	switch {
 	case slots == 1:
 	case j.MultiProcess() && j.Nodes != 1:
-		add("-pe %s %d", many, slots)
+		add(true, "-pe %s %d", many, slots)
 	default:
-		add("-pe %s %d", oneHost, slots)
+		add(true, "-pe %s %d", oneHost, slots)
 	}
 	if mem := j.Memory * int64(max(nodes, 1)); mem > 0 {
 		per := int64(slots)
@@ -92,7 +92,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 			per = 1
 		}
 		for _, name := range memoryResources(j.Rules) {
-			add("-l %s=%dM", name, ((mem+per-1)/per+1<<20-1)>>20)
+			add(true, "-l %s=%dM", name, ((mem+per-1)/per+1<<20-1)>>20)
 		}
 	}
 	if j.Memory > 0 && len(j.Rules.Memory) == 0 {
@@ -105,20 +105,13 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 				return nil, nil, err
 			}
 		}
-		add("-l %s=%d", cmp.Or(j.Rules.GPU, "gpu"), n)
+		add(true, "-l %s=%d", cmp.Or(j.Rules.GPU, "gpu"), n)
 	}
-	if j.Time > 0 { // hpcc ends the task earlier itself, with a warning
-		add("-l h_rt=%s", quantity.FormatClock(j.Time+node.Grace+node.Grace/2))
-	}
-	if j.Queue != "" {
-		add("-q %s", j.Queue)
-	}
-	if j.Account != "" {
-		add("-P %s", j.Account)
-	}
-	if j.Exclusive {
-		add("-l exclusive=true")
-	}
+	// hpcc ends the task earlier itself, with a warning
+	add(j.Time > 0, "-l h_rt=%s", quantity.FormatClock(j.Time+node.Grace+node.Grace/2))
+	add(j.Queue != "", "-q %s", j.Queue)
+	add(j.Account != "", "-P %s", j.Account)
+	add(j.Exclusive, "-l exclusive=true")
 	return append(o, constraints(j)...), notes, nil
 }
 
@@ -270,12 +263,7 @@ func (g System) Query(ctx context.Context, _ []string) (map[string]batch.State, 
 	}
 	// An unknown job makes qstat fail, but it still prints the others.
 	out, _ = invoke.Call(ctx, "/", "qstat", "-j", strings.Join(waiting, ","))
-	for id, why := range reasons(out) {
-		if s, ok := jobs[id]; ok {
-			s.Reason = why
-			jobs[id] = s
-		}
-	}
+	batch.Explain(jobs, reasons(out))
 	return jobs, nil
 }
 

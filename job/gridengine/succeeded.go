@@ -26,10 +26,8 @@ func succeeded(ctx context.Context, id string) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("checking whether dependency %s succeeded: %w", id, readError(out, err))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(batch.Poll):
+		if err := batch.Wait(ctx); err != nil {
+			return err
 		}
 	}
 }

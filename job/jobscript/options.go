@@ -3,6 +3,8 @@ package jobscript
 import (
 	"fmt"
 	"strings"
+
+	"hpcc/job"
 )
 
 // Options is a list of formatted options.
@@ -13,6 +15,19 @@ func (o *Options) Add(present bool, format string, a ...any) {
 	if present {
 		*o = append(*o, fmt.Sprintf(format, a...))
 	}
+}
+
+// Dependencies returns the jobs that must end first, as TYPE:ID:ID,TYPE:ID, or "". types are the names of the
+// types in the order of [job.Job.After], AfterAny, AfterFailed and AfterEach, without those that the batch
+// system does not have.
+func Dependencies(j *job.Job, types ...string) string {
+	var parts []string
+	for i, name := range types {
+		if ids := [][]string{j.After, j.AfterAny, j.AfterFailed, j.AfterEach}[i]; len(ids) > 0 {
+			parts = append(parts, name+":"+strings.Join(ids, ":"))
+		}
+	}
+	return strings.Join(parts, ",")
 }
 
 // DigitsOf removes the separators of a date and time: CCYYMMDDhhmm, or hhmm for a time of day.

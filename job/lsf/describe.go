@@ -19,7 +19,7 @@ const target job.Target = "lsf"
 // Describe returns the properties of LSF for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Succeeded: succeeded, Never: never, Version: []string{"lsid", "-V"}, Ping: []string{"lsid"}, Index: indexOf,
+		Dialect: &scripts, Succeeded: succeeded, Never: never, Version: []string{"lsid", "-V"}, Ping: []string{"lsid"}, Index: batch.Indices(ownsIndices),
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, NodePrefix: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },

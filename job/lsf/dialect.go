@@ -93,7 +93,7 @@ var bsubOptions = dialect.Options{
 		},
 		"-b":                            readBegin,
 		"-L":                            readLogin,
-		"-i -is":                        dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
+		"-i -is":                        dialect.NoInput,
 		"-f":                            dialect.Refuse("hpcc does not copy files; copy them in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
 		"-Q":                            readRequeueExit,
@@ -102,9 +102,9 @@ var bsubOptions = dialect.Options{
 	},
 	Flags: map[string]dialect.Setter{
 		"-x":                                  dialect.Set(field.Exclusive),
-		"-B":                                  func(r *dialect.Reader, _ string) error { r.MailOn("begin"); r.Row.Fills(field.MailOn); return nil },
-		"-N":                                  func(r *dialect.Reader, _ string) error { r.MailOn("end"); r.Row.Fills(field.MailOn); return nil },
-		"-Ne":                                 func(r *dialect.Reader, _ string) error { r.MailOn("fail"); r.Row.Fills(field.MailOn); return nil },
+		"-B":                                  mailOn("begin"),
+		"-N":                                  mailOn("end"),
+		"-Ne":                                 mailOn("fail"),
 		"-r":                                  dialect.SetRequeue("yes"),
 		"-rn -rnc":                            dialect.SetRequeue("no"),
 		"-H":                                  dialect.Set(field.Hold),
@@ -114,6 +114,15 @@ var bsubOptions = dialect.Options{
 		"-tty -ti":                            (*dialect.Reader).Outside,
 		"-notify -hl -rq -ul -XF -Zs -ar -ps": nil,
 	},
+}
+
+// mailOn returns the Setter of an option without an argument that requests a mail.
+func mailOn(event string) dialect.Setter {
+	return func(r *dialect.Reader, _ string) error {
+		r.MailOn(event)
+		r.Row.Fills(field.MailOn)
+		return nil
+	}
 }
 
 // readFullNodes parses -nnodes, which gives the job all of the nodes, not slots on them.
@@ -348,8 +357,8 @@ func readAfter(r *dialect.Reader, v string) error {
 		if each, ok := strings.CutSuffix(id, "[*]"); ok && event == "done" {
 			kind, id = "aftercorr", each
 		}
-		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
-			return fmt.Errorf("it names job %q, and the target requires a job ID: use --after ID", id)
+		if err := r.OnlyIDs(id); err != nil {
+			return err
 		}
 		if err := r.After(kind, []string{id}); err != nil {
 			return err
@@ -414,14 +423,7 @@ func finish(r *dialect.Reader) {
 			return nil
 		})
 	}
-	if n := r.N.GPUsPerTask; n > 0 {
-		where, why := r.PlaceGPUs("host")
-		j.GPUs = n * j.ProcessesPerNode()
-		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, j.ProcessesPerNode(), why))
-			return nil
-		})
-	}
+	r.DivideGPUs("host", "")
 	finishMemory(r)
 	if j.Interactive && j.Script.Login != "" {
 		for _, row := range r.Rows {

@@ -36,17 +36,17 @@ const maxIndex = 1000
 // options returns the job's options for bsub(1). It writes units explicitly, because LSF's default
 // differs from site to site (LSF_UNIT_FOR_LIMITS).
 func (System) options(j *job.Job) []string {
-	var o []string
-	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	var o jobscript.Options
+	add := o.Add
 	if slots := j.Slots(); slots > 1 {
-		add("-n %d", slots)
+		add(true, "-n %d", slots)
 		switch {
 		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
-			add(`-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
+			add(true, `-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
 		case j.Nodes == 1 || !j.MultiProcess(): // keep the processors of a process on one host
-			add(`-R "span[hosts=1]"`)
+			add(true, `-R "span[hosts=1]"`)
 		case j.CPUs > 1:
-			add(`-R "span[block=%d]"`, j.CPUs)
+			add(true, `-R "span[block=%d]"`, j.CPUs)
 		}
 	}
 	if j.Memory > 0 { // many sites require a reservation and a limit
@@ -55,29 +55,19 @@ func (System) options(j *job.Job) []string {
 		if n := int64(j.ProcessesPerNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
 			reserve = (mb + n - 1) / n
 		}
-		add(`-R "rusage[mem=%dMB]"`, reserve)
-		add("-M %dMB", mb)
+		add(true, `-R "rusage[mem=%dMB]"`, reserve)
+		add(true, "-M %dMB", mb)
 	}
-	if j.GPUs > 0 {
-		model := ""
-		if j.GPUType != "" {
-			model = ":gmodel=" + j.GPUType
-		}
-		add(`-gpu "num=%d:j_exclusive=yes%s"`, j.GPUs, model)
+	model := ""
+	if j.GPUType != "" {
+		model = ":gmodel=" + j.GPUType
 	}
-	if j.Time > 0 { // hpcc ends the task earlier
-		m := int64((j.Time + node.Grace + time.Minute - 1) / time.Minute)
-		add("-W %d:%02d", m/60, m%60)
-	}
-	if j.Queue != "" {
-		add("-q %s", j.Queue)
-	}
-	if j.Account != "" {
-		add("-P %s", j.Account)
-	}
-	if j.Exclusive {
-		add("-x")
-	}
+	add(j.GPUs > 0, `-gpu "num=%d:j_exclusive=yes%s"`, j.GPUs, model)
+	m := int64((j.Time + node.Grace + time.Minute - 1) / time.Minute) // hpcc ends the task earlier
+	add(j.Time > 0, "-W %d:%02d", m/60, m%60)
+	add(j.Queue != "", "-q %s", j.Queue)
+	add(j.Account != "", "-P %s", j.Account)
+	add(j.Exclusive, "-x")
 	return append(o, constraints(j)...)
 }
 
@@ -98,7 +88,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 	name := j.Name
 	switch n := j.Array.Count(); {
 	case n == 0:
-	case j.Array.Within(1, maxIndex):
+	case ownsIndices(j.Array):
 		name += "[" + job.Array{Ranges: j.Array.Ranges}.String() + "]"
 	default:
 		name += fmt.Sprintf("[1-%d]", n)
@@ -163,24 +153,14 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.State, er
 	}
 	if waiting {
 		if out, err := invoke.Call(ctx, "/", "bjobs", "-p", "-w"); err == nil {
-			for id, why := range reasons(string(out)) {
-				if s, ok := jobs[id]; ok {
-					s.Reason = why
-					jobs[id] = s
-				}
-			}
+			batch.Explain(jobs, reasons(string(out)))
 		}
 	}
 	return jobs, nil
 }
 
-// indexOf converts an index of LSF; see Render.
-func indexOf(a job.Array, n int) (index int, ok bool) {
-	if a.Within(1, maxIndex) {
-		return n, a.Has(n)
-	}
-	return a.Nth(n)
-}
+// ownsIndices reports whether LSF itself counts the indices of an array.
+func ownsIndices(a job.Array) bool { return a.Within(1, maxIndex) }
 
 // parseQueue parses "bjobs -w": a line for each task. The first columns, ID, user and state, never contain
 // blanks. The name of a task of an array ends with its index, as in main[3].

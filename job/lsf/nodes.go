@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
@@ -215,11 +216,7 @@ func gpus(at map[string]*capacity.Node, list string) {
 // 17|4*n1:2*n2|1:30 L|125 second(s).
 func holds(at map[string]*capacity.Node, list string) {
 	now := time.Now()
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) < 3 {
-			continue
-		}
+	for f := range batch.Table(list, 3) {
 		h := capacity.Hold{By: "job " + f[0]}
 		left, _, _ := strings.Cut(f[2], " ")
 		if hours, minutes, ok := strings.Cut(left, ":"); ok {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
@@ -27,10 +26,8 @@ func succeeded(ctx context.Context, id string) error {
 		if parseQueue(string(out))[id].Gone() {
 			return checkEnd(id, string(out))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(batch.Poll):
+		if err := batch.Wait(ctx); err != nil {
+			return err
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
@@ -23,11 +24,7 @@ func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage
 // used parses lines of bjobs: 17|1.5 second(s)|12.5 Mbytes.
 func used(list string) map[string]capacity.Usage {
 	m := map[string]capacity.Usage{}
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) < 3 {
-			continue
-		}
+	for f := range batch.Table(list, 3) {
 		u := m[f[0]]
 		var seconds float64
 		if _, err := fmt.Sscanf(f[1], "%g", &seconds); err == nil && seconds > 0 && seconds < quantity.MaxTime.Seconds() {

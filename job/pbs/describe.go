@@ -16,7 +16,7 @@ func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Never: never, CutsTime: true, Succeeded: succeeded, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
 		Is:    func(version string) bool { return strings.Contains(version, "pbs") },
-		Index: indexOf,
+		Index: batch.Indices(func(a job.Array) bool { return len(a.Ranges) == 1 }),
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, NodePrefix: "PBS_", Path: "PBS_O_PATH",
 			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // one line per process

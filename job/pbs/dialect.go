@@ -3,6 +3,7 @@ package pbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ var qsubOptions = dialect.Options{
 	Glued: true,
 	Values: map[string]dialect.Setter{
 		"-N":    dialect.Set(field.Name),
-		"-J -t": readArray,
+		"-J -t": dialect.Set(field.Array),
 		"-l":    readResources,
 		"-q": func(r *dialect.Reader, v string) error {
 			queue, server, ok := strings.Cut(v, "@")
@@ -113,22 +114,11 @@ var qsubOptions = dialect.Options{
 		"-c -G -p -R -u -L -T": nil,
 	},
 	Flags: map[string]dialect.Setter{
-		"-V": func(r *dialect.Reader, _ string) error {
-			r.Job.Export = []string{"ALL"}
-			r.Row.Fills(field.Export)
-			return nil
-		},
+		"-V":          (*dialect.Reader).ExportAllVariables,
 		"-h":          dialect.Set(field.Hold),
 		"-I":          dialect.Set(field.Interactive),
 		"-z -f -X -x": (*dialect.Reader).Outside,
 	},
-}
-
-// readArray parses A-B[:S][%N].
-func readArray(r *dialect.Reader, v string) (err error) {
-	r.Job.Array, err = job.ParseArray(v)
-	r.Row.Fills(field.Array)
-	return err
 }
 
 // units are those of pbs_resources(7B): bytes, and powers of 1024.
@@ -228,7 +218,7 @@ func ofMoab(f field.Field) dialect.Setter {
 		case *string:
 			*p = v
 		case *[]string:
-			*p = append((*p)[:len(*p):len(*p)], v)
+			*p = append(slices.Clip(*p), v)
 		}
 		r.Row.Fills(f)
 		return nil
@@ -290,10 +280,10 @@ func readChunkItem(r *dialect.Reader, item string) (err error) {
 		r.Job.Hosts = []string{value}
 		r.Row.Fills(field.Hosts)
 	case value == "true" || value == "True" || value == "TRUE":
-		r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], name)
+		r.Job.Features = append(slices.Clip(r.Job.Features), name)
 		r.Row.Fills(field.Features)
 	case r.Own() && job.WordText().MatchString(item): // the site's
-		r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], item)
+		r.Job.Features = append(slices.Clip(r.Job.Features), item)
 		r.Row.Fills(field.Features)
 	case name == "gpu_type" || name == "gpu_model":
 		r.Job.GPUType = value
@@ -330,7 +320,7 @@ func readNodes(r *dialect.Reader, v string) (err error) {
 			r.Job.GPUs, err = r.Number(value, "")
 			r.Row.Fills(field.GPUs)
 		case !ok:
-			r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], item)
+			r.Job.Features = append(slices.Clip(r.Job.Features), item)
 			r.Row.Fills(field.Features)
 		default:
 			err = fmt.Errorf("hpcc does not know %s", text.Short(item))

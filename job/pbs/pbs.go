@@ -55,8 +55,8 @@ func anywhere(j *job.Job) bool { return j.Nodes == 0 && j.TasksPerNode == 0 && j
 
 // options returns the job's options for qsub(1B).
 func (System) options(j *job.Job) []string {
-	o := []string{"-N " + j.Name, "-S /bin/bash"}
-	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	o := jobscript.Options{"-N " + j.Name, "-S /bin/bash"}
+	add := o.Add
 	nodes, per, mem := chunks(j)
 	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
 	if j.MultiProcess() {
@@ -71,27 +71,21 @@ func (System) options(j *job.Job) []string {
 	if j.GPUs > 0 {
 		chunk += fmt.Sprintf(":%s=%d", cmp.Or(j.Rules.GPU, "ngpus"), j.GPUs)
 	}
-	add("-l %s%s", chunk, chunkConstraints(j))
-	switch {
-	case j.Nodes > 1 && j.Exclusive:
-		add("-l place=scatter:excl")
-	case j.Nodes > 1:
-		add("-l place=scatter")
-	case j.Exclusive:
-		add("-l place=excl")
+	add(true, "-l %s%s", chunk, chunkConstraints(j))
+	var place []string
+	if j.Nodes > 1 {
+		place = append(place, "scatter")
 	}
-	switch limit := quantity.FormatClock(j.Time + node.Grace + node.Grace/2); { // hpcc ends the task earlier
-	case j.TimeMin > 0: // PBS chooses the limit in this range
-		add("-l min_walltime=%s,max_walltime=%s", quantity.FormatClock(j.TimeMin), limit)
-	case j.Time > 0:
-		add("-l walltime=%s", limit)
+	if j.Exclusive {
+		place = append(place, "excl")
 	}
-	if j.Queue != "" {
-		add("-q %s", j.Queue)
-	}
-	if j.Account != "" {
-		add("-A %s", j.Account)
-	}
+	add(len(place) > 0, "-l place=%s", strings.Join(place, ":"))
+	limit := quantity.FormatClock(j.Time + node.Grace + node.Grace/2) // hpcc ends the task earlier
+	// With a minimum, PBS chooses the limit in this range.
+	add(j.TimeMin > 0, "-l min_walltime=%s,max_walltime=%s", quantity.FormatClock(j.TimeMin), limit)
+	add(j.TimeMin == 0 && j.Time > 0, "-l walltime=%s", limit)
+	add(j.Queue != "", "-q %s", j.Queue)
+	add(j.Account != "", "-A %s", j.Account)
 	return append(o, constraints(j)...)
 }
 
@@ -262,14 +256,6 @@ func arrayOf(id string) (array string, index int, isArray bool) {
 // ownsIndices reports whether PBS itself can count the indices of an array: several, in one range.
 func ownsIndices(a job.Array) bool { return len(a.Ranges) == 1 && a.Count() > 1 }
 
-// indexOf converts an index of PBS; see Render.
-func indexOf(a job.Array, n int) (index int, ok bool) {
-	if len(a.Ranges) == 1 {
-		return n, a.Has(n)
-	}
-	return a.Nth(n)
-}
-
 // Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil && !strings.Contains(string(out), "Job has finished") {
@@ -297,16 +283,8 @@ func chunkConstraints(j *job.Job) string {
 func constraints(j *job.Job) []string {
 	var o jobscript.Options
 	add := o.Add
-	var before []string
-	for _, d := range []struct {
-		word string
-		ids  []string
-	}{{"afterok", j.After}, {"afterany", j.AfterAny}, {"afternotok", j.AfterFailed}} {
-		if len(d.ids) > 0 {
-			before = append(before, d.word+":"+strings.Join(d.ids, ":"))
-		}
-	}
-	add(len(before) > 0, "-W depend=%s", strings.Join(before, ","))
+	before := jobscript.Dependencies(j, "afterok", "afterany", "afternotok")
+	add(before != "", "-W depend=%s", before)
 	add(j.Requeueing() != "", "-r %.1s", j.Requeueing())
 	when := j.MailLetters("fail", "a", "end", "e", "begin", "b")
 	add(when != "", "-m %s", when)

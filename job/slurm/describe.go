@@ -19,7 +19,7 @@ const target job.Target = "slurm"
 // Describe returns the properties of Slurm for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true, Index: indexOf, MaxArray: maxArray, Never: never,
+		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true, Index: batch.Indices(ownsIndices), MaxArray: maxArray, Never: never,
 		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
 		InJob: func(name string) bool {
 			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")

@@ -44,7 +44,7 @@ var sbatchOptions = addContainer(dialect.Options{
 	Glued: true, Abbrev: true,
 	Values: map[string]dialect.Setter{
 		"-J --job-name":                      dialect.Set(field.Name),
-		"-a --array":                         readArray,
+		"-a --array":                         dialect.Set(field.Array),
 		"-N --nodes":                         dialect.Set(field.Nodes),
 		"-n --ntasks":                        dialect.Set(field.Tasks),
 		"--ntasks-per-node --tasks-per-node": dialect.Set(field.TasksPerNode),
@@ -81,7 +81,7 @@ var sbatchOptions = addContainer(dialect.Options{
 		"--kill-on-invalid-dep": readKillOnInvalid,
 		"--wrap":                func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
 		"--uid --gid":           dialect.Refuse("only root may use it"),
-		"-i --input":            dialect.Refuse("jobs have no standard input; redirect in the script: program < file"),
+		"-i --input":            dialect.NoInput,
 		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
 			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
 			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core --ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
@@ -102,12 +102,6 @@ var sbatchOptions = addContainer(dialect.Options{
 })
 
 var letters = dialect.Pattern{Sign: "%", Letters: []string{"%A", "{job}", "%j", "{job}", "%a", "{task}", "%x", "{name}", "%%", "%"}}
-
-func readArray(r *dialect.Reader, v string) (err error) {
-	r.Job.Array, err = job.ParseArray(v)
-	r.Row.Fills(field.Array)
-	return err
-}
 
 // units are those of sbatch(1), --mem: mebibytes without a suffix.
 var units = quantity.Units{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
@@ -407,30 +401,7 @@ func plugin(r *dialect.Reader, _ string) error {
 func finish(r *dialect.Reader) {
 	finishContainer(r)
 	j := r.Job
-	if n := r.N.TotalGPUs; n > 0 {
-		where, why := r.PlaceGPUs("node")
-		nodes := int(j.NodeCount())
-		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			if n%nodes != 0 {
-				return fmt.Errorf("%s cannot be divided equally among %d nodes", text.Count(n, "GPU", "GPUs"), nodes)
-			}
-			j.GPUs = n / nodes
-			if nodes > 1 {
-				where = fmt.Sprintf("each of %d nodes", nodes)
-			}
-			row.Become(field.Changed, fmt.Sprintf("%d on %s%s", j.GPUs, where, why))
-			return nil
-		})
-	}
-	if n := r.N.GPUsPerTask; n > 0 {
-		where, why := r.PlaceGPUs("node")
-		perNode := j.ProcessesPerNode()
-		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			j.GPUs = n * perNode
-			row.Become(field.Changed, fmt.Sprintf("%d on %s, for its %d processes%s", j.GPUs, where, perNode, why))
-			return nil
-		})
-	}
+	r.DivideGPUs("node", "")
 	if r.N.AllMemory && !j.Exclusive {
 		r.FinishRows(field.Memory, func(*field.Row) error {
 			if !r.Own() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 )
@@ -27,14 +28,10 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 // that never started.
 func allocations(list string) []capacity.Allocation {
 	var out []capacity.Allocation
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) < 6 || len(out) >= capacity.MaxAllocations {
-			continue
-		}
+	for f := range batch.Table(list, 6) {
 		start, end := parseTime(f[2]), parseTime(f[3])
 		h := tres(f[5])
-		if start.IsZero() || h.CPUs == 0 {
+		if start.IsZero() || h.CPUs == 0 || len(out) >= capacity.MaxAllocations {
 			continue
 		}
 		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") && !strings.HasPrefix(f[4], "SUSPENDED") {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
@@ -304,11 +305,7 @@ func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h cap
 // limit. A waiting job with a planned start holds full nodes from then on, because Slurm reserves them.
 func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, now time.Time) {
 	c.Planned = map[string]capacity.Plan{}
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) < 8 {
-			continue
-		}
+	for f := range batch.Table(list, 8) {
 		id, start := strings.TrimSpace(f[0]), parseTime(f[2])
 		h := tres(f[6])
 		count := max(quantity.Count(f[7]), 1)

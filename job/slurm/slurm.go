@@ -39,53 +39,30 @@ func (System) Detect(ctx context.Context) bool {
 
 // options returns the job's options for sbatch(1) and srun(1).
 func options(j *job.Job) []string {
-	var o []string
-	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
-	add("--job-name=%s", j.Name)
-	add("--chdir=%s", j.Dir)
-	if j.Nodes > 0 {
-		add("--nodes=%d", j.Nodes)
+	var o jobscript.Options
+	add := o.Add
+	add(true, "--job-name=%s", j.Name)
+	add(true, "--chdir=%s", j.Dir)
+	add(j.Nodes > 0, "--nodes=%d", j.Nodes)
+	add(j.Pack != nil && j.Nodes > 1, "--no-kill") // a node that fails loses only its own tasks
+	add(j.Tasks > 0, "--ntasks=%d", j.Tasks)
+	add(j.TasksPerNode > 0, "--ntasks-per-node=%d", j.TasksPerNode)
+	add(j.CPUs > 0, "--cpus-per-task=%d", j.CPUs)
+	kind := ""
+	if j.GPUType != "" {
+		kind = j.GPUType + ":"
 	}
-	if j.Pack != nil && j.Nodes > 1 { // a node that fails loses only its own tasks
-		add("--no-kill")
-	}
-	if j.Tasks > 0 {
-		add("--ntasks=%d", j.Tasks)
-	}
-	if j.TasksPerNode > 0 {
-		add("--ntasks-per-node=%d", j.TasksPerNode)
-	}
-	if j.CPUs > 0 {
-		add("--cpus-per-task=%d", j.CPUs)
-	}
-	switch {
-	case j.GPUs > 0 && j.GPUType != "":
-		add("--gpus-per-node=%s:%d", j.GPUType, j.GPUs)
-	case j.GPUs > 0:
-		add("--gpus-per-node=%d", j.GPUs)
-	}
-	switch {
-	case j.Memory > 0:
-		add("--mem=%dM", (j.Memory+1<<20-1)>>20)
-	case j.Exclusive && j.MemoryPerCPU == 0: // --exclusive does not include the node's memory
-		add("--mem=0")
-	}
-	if j.Time > 0 {
-		add("--time=%s", quantity.FormatClock(j.Time))
-	}
-	if j.Queue != "" {
-		add("--partition=%s", j.Queue)
-	}
-	if j.Account != "" {
-		add("--account=%s", j.Account)
-	}
-	if j.Exclusive {
-		add("--exclusive")
-	}
-	if d := dependency(j); d != "" { // without --kill-on-invalid-dep the job would wait forever
-		add("--dependency=%s", d)
-		add("--kill-on-invalid-dep=yes")
-	}
+	add(j.GPUs > 0, "--gpus-per-node=%s%d", kind, j.GPUs)
+	add(j.Memory > 0, "--mem=%dM", (j.Memory+1<<20-1)>>20)
+	// --exclusive does not include the node's memory
+	add(j.Exclusive && j.Memory == 0 && j.MemoryPerCPU == 0, "--mem=0")
+	add(j.Time > 0, "--time=%s", quantity.FormatClock(j.Time))
+	add(j.Queue != "", "--partition=%s", j.Queue)
+	add(j.Account != "", "--account=%s", j.Account)
+	add(j.Exclusive, "--exclusive")
+	d := jobscript.Dependencies(j, "afterok", "afterany", "afternotok", "aftercorr")
+	add(d != "", "--dependency=%s", d)
+	add(d != "", "--kill-on-invalid-dep=yes") // without it the job would wait forever
 	return append(o, constraints(j)...)
 }
 
@@ -185,14 +162,6 @@ func counted(a job.Array) string {
 		s += "%" + strconv.Itoa(a.Limit)
 	}
 	return s
-}
-
-// indexOf converts an index of Slurm; see Render.
-func indexOf(a job.Array, n int) (index int, ok bool) {
-	if ownsIndices(a) {
-		return n, a.Has(n)
-	}
-	return a.Nth(n)
 }
 
 // srun returns the launcher of a job with several processes. It repeats --cpus-per-task, which srun of
@@ -417,17 +386,13 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.State, er
 // parseQueue parses the lines "JOB|INDEX|STATE|REASON" of squeue. The index of a job without an array is N/A.
 func parseQueue(list string) map[string]batch.State {
 	jobs := map[string]batch.State{}
-	for line := range strings.Lines(list) {
-		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
-		if len(f) < 4 {
-			continue
-		}
+	for f := range batch.Table(list, 4) {
 		s := jobs[f[0]]
 		index, _ := strconv.Atoi(f[1])
 		switch f[2] {
 		case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED":
 			s.Add(index, batch.TaskWaiting)
-			if s.Reason = f[3]; s.Reason == "None" { // the scheduler has not looked at the job yet
+			if s.Reason = strings.Join(f[3:], "|"); s.Reason == "None" { // the scheduler has not looked at the job yet
 				s.Reason = ""
 			}
 		case "COMPLETING":
@@ -494,18 +459,4 @@ func constraints(j *job.Job) []string {
 		add(true, "--mail-type=END,FAIL")
 	}
 	return o
-}
-
-// dependency returns the argument of --dependency, or "".
-func dependency(j *job.Job) string {
-	var parts []string
-	for _, d := range []struct {
-		word string
-		ids  []string
-	}{{"afterok", j.After}, {"afterany", j.AfterAny}, {"afternotok", j.AfterFailed}, {"aftercorr", j.AfterEach}} {
-		if len(d.ids) > 0 {
-			parts = append(parts, d.word+":"+strings.Join(d.ids, ":"))
-		}
-	}
-	return strings.Join(parts, ",")
 }

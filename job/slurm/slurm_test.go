@@ -64,7 +64,7 @@ func TestIndices(t *testing.T) {
 	}{{"0-1000", 7, 7, true}, {"1000-1001%4", 2, 1001, false}, {"5,2000", 1, 5, false}, {"1-5000", 4999, 4999, true}} {
 		a, err := job.ParseArray(c.array)
 		testenv.Check(t, err)
-		if got, ok := indexOf(a, c.n); got != c.want || !ok || ownsIndices(a) != c.owns {
+		if got, ok := batch.Indices(ownsIndices)(a, c.n); got != c.want || !ok || ownsIndices(a) != c.owns {
 			t.Errorf("%s: index %d is %d, %v, owned %v; want %d, owned %v", c.array, c.n, got, ok, ownsIndices(a), c.want, c.owns)
 		}
 	}

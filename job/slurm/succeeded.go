@@ -22,11 +22,7 @@ func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, err
 // endings parses lines of sacct: 37_4|COMPLETED|0:0|END, or 37|… if the job is not an array.
 func endings(list string) map[int]batch.Ending {
 	ends := map[int]batch.Ending{}
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) < 4 {
-			continue
-		}
+	for f := range batch.Table(list, 4) {
 		_, k, _ := strings.Cut(f[0], "_")
 		index, _ := strconv.Atoi(k)
 		if killed := f[1] == "OUT_OF_MEMORY"; killed || (f[1] == "COMPLETED" && f[2] == "0:0") {

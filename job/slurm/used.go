@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
@@ -27,11 +28,7 @@ func (System) Used(ctx context.Context, ids []string) (map[string]capacity.Usage
 // used parses lines of sacct and sstat. Jobs and array tasks, 17 and 17_3, have the processor time of all
 // their steps; the steps, 17.batch and 17_3.0, have the memory.
 func used(m map[string]capacity.Usage, list string) map[string]capacity.Usage {
-	for line := range strings.Lines(list) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) < 3 {
-			continue
-		}
+	for f := range batch.Table(list, 3) {
 		id, stepName, isStep := strings.Cut(f[0], ".")
 		id, _, _ = strings.Cut(id, "_")
 		u := m[id]
