@@ -212,3 +212,13 @@ func (a Array) Bounds() (first, last, step int) {
 	}
 	return first, last, step
 }
+
+// Indices lists at most 20 task indices for a message.
+func Indices(tasks []int) string {
+	const most = 20
+	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(tasks[:min(len(tasks), most)])), ","), "[]")
+	if len(tasks) > most {
+		list += ",…"
+	}
+	return list
+}

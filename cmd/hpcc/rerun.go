@@ -92,7 +92,7 @@ func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.S
 	if s.Job.Workflow != nil {
 		say("job %s: %s again, and the steps that depend on them", s.ID, text.Count(len(tasks), "step runs", "steps run"))
 	} else {
-		say("job %s: %d of %s run again: %s", s.ID, len(tasks), text.Count(s.Job.Count(), "task", "tasks"), indices(tasks))
+		say("job %s: %d of %s run again: %s", s.ID, len(tasks), text.Count(s.Job.Count(), "task", "tasks"), job.Indices(tasks))
 	}
 	if err != nil || !a.wait {
 		return err

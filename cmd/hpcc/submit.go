@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,7 +17,6 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/prepare"
 	"hpcc/job/quantity"
-	"hpcc/metrics"
 	"hpcc/store"
 	"hpcc/text"
 	"hpcc/text/terminal"
@@ -106,7 +103,11 @@ func (a *submitArgs) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return interactive(ctx, s.Jobs(), j, to.Cluster)
+		status, err := dispatch.Interact(ctx, s.Jobs(), j, to.Cluster, say)
+		if err != nil {
+			return readOnlyHint(err, s.Jobs(), storeHint)
+		}
+		return exitStatus(status)
 	}
 	sub, err := a.send(ctx, j, to)
 	if err != nil || !a.wait {
@@ -246,67 +247,9 @@ func withImage(object map[string]any, j *job.Job) map[string]any {
 
 // verdict returns an error if a job that has ended did not succeed.
 func verdict(ctx context.Context, dir, id string) error {
-	list, warnings, err := dispatch.Statuses(ctx, dir, []string{id})
-	if err != nil {
-		return err
-	}
+	warnings, err := dispatch.Verdict(ctx, dir, id)
 	warn(warnings)
-	st := list[0]
-	if st.Done == st.Total {
-		return nil
-	}
-	line := fmt.Sprintf("%d of %s did not succeed", st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
-	if st.Stopped > 0 {
-		line += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
-	}
-	if n := len(st.Failed); n > 0 {
-		line += ": " + indices(st.Failed)
-		for _, t := range st.Tasks {
-			if !t.OK() && t.Part != nil {
-				return text.Hint(fmt.Errorf("job %s: %s", id, line), "hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
-			}
-			if !t.OK() && t.Output != "" {
-				return text.Hint(fmt.Errorf("job %s: %s", id, line), "see the output of task %d in %s", t.Index, t.Output)
-			}
-		}
-	}
-	return fmt.Errorf("job %s: %s", id, line)
-}
-
-// indices lists a few task indices.
-func indices(list []int) string {
-	const most = 20
-	text := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list[:min(len(list), most)])), ","), "[]")
-	if len(list) > most {
-		text += ",…"
-	}
-	return text
-}
-
-// interactive runs the script that "hpcc script --interactive" prints on this terminal, and ends
-// with the program's status. It removes the record of a job that the scheduler refused.
-func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
-	sub, script, notes, err := dispatch.Interact(ctx, dir, j, to)
-	if err != nil {
-		return readOnlyHint(err, dir, storeHint)
-	}
-	sayNotes(notes)
-	cmd := exec.Command("bash", script, sub.ID)
-	cmd.Env = to.Environ()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	run, err := metrics.Measure(ctx, cmd, metrics.Options{})
-	home := filepath.Dir(script)
-	tasks, terr := readTasks(home)
-	if err == nil {
-		err = terr
-	}
-	if err == nil && len(tasks) == 0 {
-		err = os.RemoveAll(home)
-	}
-	if err != nil {
-		return fmt.Errorf("running an interactive job: %w", err)
-	}
-	return exitStatus(run.Status())
+	return err
 }
 
 // sayNotes prints notes to standard error.
@@ -406,6 +349,16 @@ func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 // refuses the job later, the others keep theirs.
 func (list submitSeveral) run(ctx context.Context) error {
 	jobs, to := make([]*job.Job, len(list)), make([]*destination, len(list))
+	sent := make([]*dispatch.Submission, len(list))
+	// each calls do for each target, and returns its errors.
+	each := func(doing string, do func(i int, a *submitArgs) error) (failed []error) {
+		for i, a := range list {
+			if err := do(i, a); err != nil {
+				failed = append(failed, atTarget(err, doing, a.at))
+			}
+		}
+		return failed
+	}
 	for i, a := range list {
 		var err error
 		if jobs[i], to[i], err = a.prepare(ctx); err == nil && to[i].remote == nil {
@@ -415,50 +368,44 @@ func (list submitSeveral) run(ctx context.Context) error {
 			return atTarget(err, "checking the job for", a.at)
 		}
 	}
-	if list[0].explain {
+	switch first := list[0]; {
+	case first.explain:
 		for i, a := range list {
 			if err := a.explainJob(ctx, jobs[i], to[i]); err != nil {
 				return atTarget(err, "explaining the job for", a.at)
 			}
 		}
 		return nil
+	case first.dryRun:
+		var never exitStatus
+		failed := each("submitting to", func(i int, a *submitArgs) error {
+			say("%s:", a.at)
+			err := a.reportFit(ctx, jobs[i], to[i])
+			if errors.As(err, &never) {
+				return nil
+			}
+			return err
+		})
+		if len(failed) == 0 && never != 0 {
+			return never
+		}
+		return errors.Join(failed...)
 	}
-	if list[0].dryRun {
-		return list.reportFits(ctx, jobs, to)
-	}
-	var failed []error
-	sent := make([]*dispatch.Submission, len(list))
 	var ids, named []string
-	for i, a := range list {
-		sub, err := a.send(ctx, jobs[i], to[i])
-		if err != nil {
-			failed = append(failed, atTarget(err, "submitting to", a.at))
+	failed := each("submitting to", func(i int, a *submitArgs) (err error) {
+		if sent[i], err = a.send(ctx, jobs[i], to[i]); sent[i] != nil {
+			ids, named = append(ids, sent[i].ID), append(named, a.at.String()+"="+sent[i].ID)
 		}
-		if sub != nil {
-			sent[i], ids, named = sub, append(ids, sub.ID), append(named, a.at.String()+"="+sub.ID)
-		}
-	}
+		return err
+	})
 	if len(failed) > 0 {
 		return partly(failed, ids, len(list))
 	}
 	say("\"hpcc report %s\" compares their runs", text.Arguments(named))
-	return list.wait(ctx, sent, to)
-}
-
-// reportFits prints where and when the job would start at each target.
-func (list submitSeveral) reportFits(ctx context.Context, jobs []*job.Job, to []*destination) error {
-	var failed []error
-	var never exitStatus
-	for i, a := range list {
-		say("%s:", a.at)
-		if err := a.reportFit(ctx, jobs[i], to[i]); err != nil && !errors.As(err, &never) {
-			failed = append(failed, atTarget(err, "submitting to", a.at))
-		}
+	if !list[0].wait {
+		return nil
 	}
-	if len(failed) == 0 && never != 0 {
-		return never
-	}
-	return errors.Join(failed...)
+	return errors.Join(each("waiting for", func(i int, a *submitArgs) error { return a.await(ctx, sent[i], to[i]) })...)
 }
 
 // partly returns the error of a job that some targets have not taken. ids are the submitted jobs.
@@ -468,20 +415,6 @@ func partly(failed []error, ids []string, total int) error {
 	}
 	m := &text.Error{Err: fmt.Errorf("the job was submitted to %d of %d targets: %w", len(ids), total, errors.Join(failed...))}
 	return m.Hint("submit it again with --to or --on of the others only, or end the submitted jobs with hpcc cancel %s", strings.Join(ids, " "))
-}
-
-// wait waits for all jobs with --wait. It returns the errors of those that did not succeed.
-func (list submitSeveral) wait(ctx context.Context, sent []*dispatch.Submission, to []*destination) error {
-	var failed []error
-	for i, a := range list {
-		if !a.wait {
-			continue
-		}
-		if err := a.await(ctx, sent[i], to[i]); err != nil {
-			failed = append(failed, atTarget(err, "waiting for", a.at))
-		}
-	}
-	return errors.Join(failed...)
 }
 
 // atTarget adds the target to an error, and keeps its hint and status.

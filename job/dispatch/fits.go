@@ -23,7 +23,8 @@ func Fits(ctx context.Context, dir string, j *job.Job, to Cluster) (*capacity.Fi
 	own := *j // Submit packs the caller's job
 	j = &own
 	notes := packLarge(ctx, j, to)
-	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, dry: true}
+	s := newSubmission(j, to)
+	s.dry = true
 	var more []string
 	var err error
 	if dir == "" {

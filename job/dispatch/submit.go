@@ -10,6 +10,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -26,6 +28,8 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/node"
+	"hpcc/metrics"
+	"hpcc/text"
 )
 
 // A Submission is a submitted job, as stored in job.json in its directory.
@@ -92,7 +96,7 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 		return nil, nil, errors.New("an interactive job runs at a terminal and cannot be submitted")
 	}
 	packed := packLarge(ctx, j, to)
-	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	s := newSubmission(j, to)
 	home, script, notes, err := s.create(ctx, dir)
 	if err != nil {
 		return nil, nil, err
@@ -159,23 +163,49 @@ func packLarge(ctx context.Context, j *job.Job, to Cluster) (notes []string) {
 	return []string{fmt.Sprintf("the array has %d tasks, and this site takes %d, so one job runs all of them; --pack --nodes N gives it more nodes", j.Array.Count(), n)}
 }
 
-// Interact creates the directory of an interactive job that this process runs, by bash with
-// the script. The job lives as long as the process.
-func Interact(ctx context.Context, dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
-	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: node.ProcessID(os.Getpid())}
+// Interact runs an interactive job on this terminal, and returns the exit status of its program. It removes the
+// record of a job that the scheduler refused.
+func Interact(ctx context.Context, dir string, j *job.Job, to Cluster, logf func(format string, a ...any)) (status int, err error) {
+	s := newSubmission(j, to)
+	s.Native = node.ProcessID(os.Getpid())
 	home, script, notes, err := s.create(ctx, dir)
-	if err != nil {
-		return nil, "", nil, err
+	if err == nil {
+		err = s.write(home)
 	}
-	return s, script, notes, s.write(home)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range notes {
+		logf("note: %s", n)
+	}
+	cmd := exec.Command("bash", script, s.ID)
+	cmd.Env = to.Environ()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	run, err := metrics.Measure(ctx, cmd, metrics.Options{})
+	tasks, terr := job.Tasks(home)
+	warning, terr := job.Readable(terr)
+	if warning != "" {
+		logf("warning: %s", text.OneLine(warning))
+	}
+	if err = cmp.Or(err, terr); err == nil && len(tasks) == 0 {
+		err = os.RemoveAll(home)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("running an interactive job: %w", err)
+	}
+	return run.Status(), nil
 }
 
 // Keep creates the directory and script of an interactive job that another process will
 // run. The job has no record before it starts.
 func Keep(ctx context.Context, dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
-	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	s = newSubmission(j, to)
 	_, script, notes, err = s.create(ctx, dir)
 	return s, script, notes, err
+}
+
+func newSubmission(j *job.Job, to Cluster) *Submission {
+	return &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
 }
 
 // create creates the job's directory and its script. It moves the values of variables to
@@ -369,6 +399,33 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 		case <-time.After(batch.Poll):
 		}
 	}
+}
+
+// Verdict returns an error with a hint if a job below dir that has ended did not succeed.
+func Verdict(ctx context.Context, dir, id string) (warnings []string, err error) {
+	list, warnings, err := Statuses(ctx, dir, []string{id})
+	if err != nil || list[0].Done == list[0].Total {
+		return warnings, err
+	}
+	st := list[0]
+	line := fmt.Sprintf("job %s: %d of %s did not succeed", id, st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
+	if st.Stopped > 0 {
+		line += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
+	}
+	if len(st.Failed) == 0 {
+		return warnings, errors.New(line)
+	}
+	line += ": " + job.Indices(st.Failed)
+	for _, t := range st.Tasks {
+		switch {
+		case t.OK():
+		case t.Part != nil:
+			return warnings, text.Hint(errors.New(line), "hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
+		case t.Output != "":
+			return warnings, text.Hint(errors.New(line), "see the output of task %d in %s", t.Index, t.Output)
+		}
+	}
+	return warnings, errors.New(line)
 }
 
 // scheduler returns the cluster's batch system.

@@ -110,3 +110,12 @@ func (f Field) Clear(j *job.Job) {
 		reflect.ValueOf(p).Elem().SetZero()
 	}
 }
+
+// Copy sets the field in a job to its value in another one. It reports whether it knows the values of the field.
+func (f Field) Copy(to, from *job.Job) bool {
+	values := f.At(from)
+	for i, p := range f.At(to) {
+		reflect.ValueOf(p).Elem().Set(reflect.ValueOf(values[i]).Elem())
+	}
+	return values != nil
+}

@@ -59,44 +59,35 @@ func (t *Translation) Merge(f Flags, except ...string) {
 func (t *Translation) overrule(f Flags, except []string) {
 	j, flags := t.Job, f.Job
 	sweep := func() { j.Params, j.Array, j.ArraySize = flags.Params, flags.Array, flags.ArraySize }
-	for name, take := range map[string]func(){
-		"name":           func() { j.Name = flags.Name },
-		"array":          func() { j.Array = flags.Array },
-		"nodes":          func() { j.Nodes = flags.Nodes },
-		"tasks":          func() { j.Tasks = flags.Tasks },
-		"tasks-per-node": func() { j.TasksPerNode = flags.TasksPerNode },
-		"cpus":           func() { j.CPUs = flags.CPUs },
-		"mem":            func() { j.Memory, j.MemoryPerCPU = flags.Memory, 0 },
-		"gpus":           func() { j.GPUs, j.GPUType = flags.GPUs, flags.GPUType },
-		"gpu-type":       func() { j.GPUType = flags.GPUType },
-		"time":           func() { j.Time = flags.Time },
-		"queue":          func() { j.Queue = flags.Queue },
-		"account":        func() { j.Account = flags.Account },
-		"exclusive":      func() { j.Exclusive = flags.Exclusive },
-		"after":          func() { j.After = flags.After },
-		"output":         func() { j.Output = flags.Output },
-		"error":          func() { j.Error = flags.Error },
-		"mail":           func() { j.Mail = flags.Mail },
-		"chdir":          func() { j.Dir = flags.Dir },
-		"signal":         func() { j.Warning = flags.Warning },
-		"retry":          func() { j.Retry.Times, j.Retry.Endings = flags.Retry.Times, flags.Retry.Endings },
-		"retry-mem":      func() { j.Retry.Memory = flags.Retry.Memory },
-		"retry-time":     func() { j.Retry.Time = flags.Retry.Time },
-		"sweep":          sweep,
-		"params":         sweep,
-		"native":         func() { j.Native = append(j.Native, flags.Native...) },
-		"interactive":    func() { j.Interactive = flags.Interactive },
-		"tensorboard":    func() { j.Tensorboard = flags.Tensorboard },
-	} {
-		if !f.Set[name] || slices.Contains(except, name) {
+	own := map[string]func(){
+		"array": func() { j.Array = flags.Array }, "sweep": sweep, "params": sweep,
+		"output": func() { j.Output = flags.Output }, "chdir": func() { j.Dir = flags.Dir },
+		"gpu-type":    func() { j.GPUType = flags.GPUType },
+		"retry":       func() { j.Retry.Times, j.Retry.Endings = flags.Retry.Times, flags.Retry.Endings },
+		"retry-mem":   func() { j.Retry.Memory = flags.Retry.Memory },
+		"retry-time":  func() { j.Retry.Time = flags.Retry.Time },
+		"tensorboard": func() { j.Tensorboard = flags.Tensorboard },
+	}
+	for name, given := range f.Set {
+		at := field.Field(name)
+		take := own[name]
+		switch {
+		case !given || slices.Contains(except, name):
+			continue
+		case at == field.Native: // a script keeps its own options
+			j.Native = append(j.Native, flags.Native...)
+			continue
+		case at == field.Interactive:
+			j.Interactive = flags.Interactive
+			continue
+		case take != nil:
+			take()
+		case !at.Copy(j, flags): // not a setting of scripts
 			continue
 		}
-		if take(); name == "native" || name == "interactive" {
-			continue
-		}
-		t.overruled = append(t.overruled, field.Field(name))
+		t.overruled = append(t.overruled, at)
 		for _, r := range t.Rows {
-			r.Overrule(field.Field(name), "--"+name+" overrides it")
+			r.Overrule(at, "--"+name+" overrides it")
 		}
 	}
 }
