@@ -156,13 +156,16 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 		return nil, text.Usagef("--signal needs --time").Hint("add the time limit that the signal warns of: --time 2h")
 	}
 	if j.Time > 0 && j.Warning.Lead >= j.Time {
-		return nil, text.Usagef("--signal %s: the warning comes before the job starts, because --time is %s", c.String("signal"), c.String("time")).Hint("give a time that is shorter than --time: --signal %s@%ds", j.Warning.Signal, max(1, int(j.Time.Seconds()/10)))
+		return nil, text.Usagef("--signal %s: the warning comes before the job starts, because --time is %s", c.String("signal"), c.String("time")).
+			Hint("give a time that is shorter than --time: --signal %s@%ds", j.Warning.Signal, max(1, int(j.Time.Seconds()/10)))
 	}
 	if j.Tasks > 0 && j.Nodes > j.Tasks {
-		return nil, text.Usagef("--nodes %d with --tasks %d: some nodes would have no process", j.Nodes, j.Tasks).Hint("leave --nodes out, or request more tasks")
+		return nil, text.Usagef("--nodes %d with --tasks %d: some nodes would have no process", j.Nodes, j.Tasks).
+			Hint("leave --nodes out, or request more tasks")
 	}
 	if j.Interactive && (j.Output != "" || j.Error != "") {
-		return nil, text.Usagef("an interactive job writes to the terminal, not to --output or --error").Hint("leave them out, or let the program write the file")
+		return nil, text.Usagef("an interactive job writes to the terminal, not to --output or --error").
+			Hint("leave them out, or let the program write the file")
 	}
 	if set["gpu-type"] && j.GPUs == 0 && !set["from"] {
 		return nil, text.Usagef("--gpu-type needs --gpus").Hint("add the number of GPUs: --gpus 1")
@@ -188,7 +191,8 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 		return nil
 	}
 	if _, err := strconv.Atoi(image); pack && err == nil {
-		return text.Usagef("--pack %s: --pack takes no number", image).Hint("--tasks-per-node %s sets how many tasks run at once on a node", image)
+		return text.Usagef("--pack %s: --pack takes no number", image).
+			Hint("--tasks-per-node %s sets how many tasks run at once on a node", image)
 	}
 	if pack && image == "keep" {
 		return text.Usagef("--pack keep: the value needs an equals sign").Hint("write --pack=keep")
@@ -197,7 +201,8 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 	if end < 0 {
 		return text.Usagef("flag %s comes after IMAGE", rest[0]).Hint("write hpcc %s %s … %s -- CMD", verb, rest[0], image)
 	}
-	return text.Usagef("flag %s comes after IMAGE", rest[0]).Hint("write hpcc %s %s %s -- %s", verb, text.Arguments(rest[:end]), image, text.Arguments(rest[end+1:]))
+	return text.Usagef("flag %s comes after IMAGE", rest[0]).
+		Hint("write hpcc %s %s %s -- %s", verb, text.Arguments(rest[:end]), image, text.Arguments(rest[end+1:]))
 }
 
 // nodeSettings are variables that configure hpcc itself on the nodes of a job. Not all schedulers

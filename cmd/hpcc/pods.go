@@ -111,7 +111,8 @@ func (a *jobArgs) checkWorkflow(arguments int, set flagSet) error {
 		return text.Usagef("--workflow cannot be combined with an image, a program or --from")
 	}
 	if a.Job.Measure {
-		return text.Usagef("--measure cannot change the commands of a workflow").Hint("write command: [%s, entry, --measure, --, …] in a template, with an image of \"hpcc build --entry\"", build.EntryFile)
+		return text.Usagef("--measure cannot change the commands of a workflow").
+			Hint("write command: [%s, entry, --measure, --, …] in a template, with an image of \"hpcc build --entry\"", build.EntryFile)
 	}
 	others := slices.DeleteFunc(jobFlags(), func(f cli.Flag) bool { return slices.Contains(withWorkflow, f.Names()[0]) })
 	if name := set.first(others); name != "" {

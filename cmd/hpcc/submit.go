@@ -217,7 +217,8 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	case a.record:
 		return json.NewEncoder(os.Stdout).Encode(sub.Redacted())
 	case a.json:
-		answer := withImage(map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": sub.Job.Count()}, sub.Job)
+		answer := withImage(map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target,
+			"tasks": sub.Job.Count()}, sub.Job)
 		if sub.Site != "" {
 			answer["site"] = sub.Site
 		}
@@ -230,7 +231,8 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" && !sub.Job.Packed() {
 		say("each of the %d tasks writes a file to %s; \"--output logs/{task}.out\" writes them to a subdirectory", n, sub.Job.Dir)
 	} else if sub.Target != job.Local || sub.Site != "" {
-		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state", sub.Native, where, text.Count(sub.Job.Count(), "task", "tasks"), sub.ID)
+		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state",
+			sub.Native, where, text.Count(sub.Job.Count(), "task", "tasks"), sub.ID)
 	}
 	return err
 }
@@ -281,7 +283,8 @@ func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
 		return []siteChoice{w}, err
 	}
 	if len(targets) > 0 && len(sites) > 0 {
-		return nil, text.Usagef("--to and --on cannot be combined for several targets").Hint("name only sites, --on A --on B, or only targets, --to A --to B")
+		return nil, text.Usagef("--to and --on cannot be combined for several targets").
+			Hint("name only sites, --on A --on B, or only targets, --to A --to B")
 	}
 	for _, name := range slices.Concat(targets, sites) {
 		w := siteChoice{on: name}
@@ -321,7 +324,8 @@ type submitSeveral []*submitArgs
 func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 	for _, name := range []string{"interactive", "after", "workflow", "job"} {
 		if c.IsSet(name) {
-			return nil, text.Usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).Hint("submit the job to each target by itself")
+			return nil, text.Usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).
+				Hint("submit the job to each target by itself")
 		}
 	}
 	goesTo := func(kind func(job.Target) bool) bool {

@@ -213,7 +213,8 @@ func (r *Request) fillImageConfig(j *job.Job, to Destination, cfg *v1.ConfigFile
 		r.Logf("note: image %s is not in the store: if it has an ENTRYPOINT, write that before the program, because Argo ignores it", j.Image)
 	}
 	if j.StartsProcesses() && j.Nodes <= 1 && len(j.Pod.Entrypoint) > 0 && !startsEntry(j.Pod.Entrypoint) {
-		r.Logf("note: the image's ENTRYPOINT %s gets mpirun as its arguments; if it does not run them, use --entrypoint=", text.Arguments(j.Pod.Entrypoint))
+		r.Logf("note: the image's ENTRYPOINT %s gets mpirun as its arguments; if it does not run them, use --entrypoint=",
+			text.Arguments(j.Pod.Entrypoint))
 	}
 	if err := r.fillPodEnv(j, has, cfg != nil); err != nil {
 		return err
@@ -271,7 +272,8 @@ func (r *Request) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 	case j.Image == "" || r.BuiltImage:
 		return text.Usagef("--measure: the image is not known").Hint("write IMAGE after the flags")
 	case cfg == nil:
-		r.Logf("note: image %s is not in the store: build it with \"hpcc build --entry\"; if it has another ENTRYPOINT, write that before the program", j.Image)
+		r.Logf("note: image %s is not in the store: build it with \"hpcc build --entry\"; "+
+			"if it has another ENTRYPOINT, write that before the program", j.Image)
 	case !startsEntry(has):
 		return text.Hint(fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image),
 			"add it with hpcc build --entry -t %s …", j.Image)
@@ -321,7 +323,8 @@ func (r *Request) noteMissingFile(j *job.Job) {
 			continue
 		}
 		if fi, err := os.Stat(filepath.Join(j.Dir, w)); err == nil && fi.Mode().IsRegular() {
-			r.Logf("note: %s is a file in %s, which pods cannot read: COPY it into the image, or mount a volume with --volume CLAIM:PATH and --cd PATH", w, j.Dir)
+			r.Logf("note: %s is a file in %s, which pods cannot read: COPY it into the image, "+
+				"or mount a volume with --volume CLAIM:PATH and --cd PATH", w, j.Dir)
 			return
 		}
 	}
