@@ -182,11 +182,11 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	own := Results{}
 	switch base := path.Base(name); {
 	case isEvents(base):
-		err = own.ReadEvents(f)
+		err = own.readEvents(f)
 	case strings.HasSuffix(base, ".jsonl"):
 		err = own.readJSONLines(f, fi.Size())
 	default:
-		err = own.ReadJSON(f)
+		err = own.readJSON(f)
 	}
 	for k, s := range own {
 		if _, ok := r[prefix+k]; ok || len(r) < maxTags {
@@ -214,10 +214,10 @@ func most(a, b float64) float64 {
 	return a
 }
 
-// ReadJSON reads the numbers of a JSON object into r. Names of nested objects are joined
+// readJSON reads the numbers of a JSON object into r. Names of nested objects are joined
 // with dots. Lists, text and null are ignored, true and false are 1 and 0. It accepts NaN
 // and Infinity, which Python writes although JSON lacks them.
-func (r Results) ReadJSON(in io.Reader) error {
+func (r Results) readJSON(in io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(in, maxResultsJSON+1))
 	if err != nil {
 		return err

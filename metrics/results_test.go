@@ -46,7 +46,7 @@ func TestEvents(t *testing.T) {
 	b, err := os.ReadFile("testdata/events.out.tfevents.recorded")
 	testenv.Check(t, err)
 	r := Results{}
-	testenv.Check(t, r.ReadEvents(bytes.NewReader(b)))
+	testenv.Check(t, r.readEvents(bytes.NewReader(b)))
 	want := map[string]Scalar{
 		"loss":           {0.75, 0.25, 2.5, 4},
 		"nan/loss":       {math.NaN(), 1, 1, 2},
@@ -67,7 +67,7 @@ func TestEvents(t *testing.T) {
 	// if the end is truncated, everything before it is read
 	for n := range b {
 		r := Results{}
-		if err := r.ReadEvents(bytes.NewReader(b[:n])); err != nil {
+		if err := r.readEvents(bytes.NewReader(b[:n])); err != nil {
 			t.Fatalf("the first %d bytes: %v", n, err)
 		}
 		if n > len(b)-200 && r["loss"] == nil {
@@ -78,7 +78,7 @@ func TestEvents(t *testing.T) {
 	for _, at := range []int{0, 9, 13, 60, len(b) - 1} {
 		bad := bytes.Clone(b)
 		bad[at] ^= 1
-		if err := (Results{}).ReadEvents(bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "checksum") {
+		if err := (Results{}).readEvents(bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "checksum") {
 			t.Errorf("byte %d was changed: %v", at, err)
 		}
 	}
@@ -106,13 +106,13 @@ func TestEventsAreBounded(t *testing.T) {
 		b.Write(record(scalarEvent(fmt.Sprint("t", i), 1)))
 	}
 	r := Results{}
-	if err := r.ReadEvents(&b); err != nil || len(r) != maxTags {
+	if err := r.readEvents(&b); err != nil || len(r) != maxTags {
 		t.Errorf("%d tags, %v; want %d", len(r), err, maxTags)
 	}
 	// a false length
 	head := binary.LittleEndian.AppendUint64(nil, 1<<40)
 	head = binary.LittleEndian.AppendUint32(head, mask(crc32.Checksum(head, castagnoli)))
-	if err := (Results{}).ReadEvents(bytes.NewReader(head)); err == nil {
+	if err := (Results{}).readEvents(bytes.NewReader(head)); err == nil {
 		t.Error("a record of 1 TiB was taken")
 	}
 }
@@ -135,7 +135,7 @@ func TestReadJSON(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			r := Results{}
-			err := r.ReadJSON(strings.NewReader(test.in))
+			err := r.readJSON(strings.NewReader(test.in))
 			if (test.err == "" && err != nil) || (test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err))) {
 				t.Errorf("error %v; want %q", err, test.err)
 			}
@@ -150,7 +150,7 @@ func TestReadJSONLists(t *testing.T) {
 	r := Results{}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err := r.ReadJSON(strings.NewReader(text))
+	err := r.readJSON(strings.NewReader(text))
 	runtime.ReadMemStats(&after)
 	if err != nil || r["loss"] == nil {
 		t.Errorf("%d results, %v", len(r), err)
@@ -302,7 +302,7 @@ func FuzzEvents(f *testing.F) {
 			b = record(b)
 		}
 		r := Results{}
-		_ = r.ReadEvents(bytes.NewReader(b))
+		_ = r.readEvents(bytes.NewReader(b))
 		for name, s := range r {
 			if name == "" || s.N < 1 || s.Min > s.Max {
 				t.Errorf("%q: %+v", name, *s)
@@ -315,7 +315,7 @@ func FuzzReadJSON(f *testing.F) {
 	f.Add([]byte(`{"a": NaN, "b": {"c": -Infinity, "d": "x\"NaN"}, "e": [1, {"f": 2}], "g": 1e999}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := Results{}
-		_ = r.ReadJSON(bytes.NewReader(b))
+		_ = r.readJSON(bytes.NewReader(b))
 		_ = r.readJSONLines(bytes.NewReader(b), int64(len(b)))
 		for name, s := range r {
 			if s.N < 1 || s.Min > s.Max {
@@ -337,6 +337,6 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	b.SetBytes(int64(file.Len()))
 	for b.Loop() {
-		testenv.Check(b, (Results{}).ReadEvents(bytes.NewReader(file.Bytes())))
+		testenv.Check(b, (Results{}).readEvents(bytes.NewReader(file.Bytes())))
 	}
 }

@@ -32,10 +32,10 @@ const (
 // running.
 var errTorn = errors.New("it ends within a record")
 
-// ReadEvents adds the scalars of a TensorBoard event file to r, by tag and in the file's order.
+// readEvents adds the scalars of a TensorBoard event file to r, by tag and in the file's order.
 // A file that ends within a record is not an error, because its writer may have been killed or
 // may still run. A wrong checksum is an error; the values before it are kept.
-func (r Results) ReadEvents(in io.Reader) error {
+func (r Results) readEvents(in io.Reader) error {
 	b := bufio.NewReaderSize(io.LimitReader(in, maxEvents), 64<<10)
 	var data []byte
 	for n := 1; ; n++ {

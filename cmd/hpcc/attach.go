@@ -66,9 +66,11 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	a.task = strings.TrimSuffix(a.task, sshSuffix)
 	switch {
 	case len(a.argv) > 0:
-		return nil, atStatus(process.ExitFailed, text.Usagef("attach --ssh takes no CMD").Hint("pass the command to ssh: ssh %s%s %s", a.task, sshSuffix, text.Arguments(a.argv)))
+		return nil, atStatus(process.ExitFailed, text.Usagef("attach --ssh takes no CMD").
+			Hint("pass the command to ssh: ssh %s%s %s", a.task, sshSuffix, text.Arguments(a.argv)))
 	case term.IsTerminal(int(os.Stdin.Fd())):
-		return nil, atStatus(process.ExitFailed, text.Usagef("attach --ssh speaks the SSH protocol on its standard streams, which are a terminal").Hint("ssh -o ProxyCommand='hpcc attach --ssh %%n' %s%s", a.task, sshSuffix))
+		return nil, atStatus(process.ExitFailed, text.Usagef("attach --ssh speaks the SSH protocol on its standard streams, which are a terminal").
+			Hint("ssh -o ProxyCommand='hpcc attach --ssh %%n' %s%s", a.task, sshSuffix))
 	}
 	return a, nil
 }

@@ -261,7 +261,8 @@ func parseEachJob(c *cli.Context, switches ...string) (*eachJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &eachJob{verb: c.Command.Name, ids: ids, switches: parseSwitches(c, switches...), in: parseJobScope(c), store: c.String("store")}, nil
+	return &eachJob{verb: c.Command.Name, ids: ids, switches: parseSwitches(c, switches...), in: parseJobScope(c),
+		store: c.String("store")}, nil
 }
 
 // parseSwitches returns, as arguments, the named boolean flags that the command line sets.

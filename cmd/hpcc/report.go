@@ -68,7 +68,8 @@ func parseReport(c *cli.Context) (*reportArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &reportArgs{systems: names, html: c.String("html"), sweepOnly: c.Bool("sweep"), options: report.Options{Different: c.Bool("different")}}
+	a := &reportArgs{systems: names, html: c.String("html"), sweepOnly: c.Bool("sweep")}
+	a.options.Different = c.Bool("different")
 	a.find = measured.Finder{Scope: parseJobScope(c), Store: c.String("store"), Attempts: c.Bool("attempts"), Warn: warn}
 	a.sweep = measured.Sweeps{Wanted: a.sweepOnly || c.IsSet("best") || c.IsSet("metric") || c.IsSet("results"), Best: c.String("best"),
 		Metrics: c.StringSlice("metric"), Results: c.String("results"), Store: a.find.Store, Warn: warn, Note: sayLine}
@@ -187,7 +188,7 @@ func readPrices(flag, file string) (*report.Prices, error) {
 	}
 	p, err := measured.ReadPrices(file)
 	if err != nil {
-		return nil, (&text.Error{Err: fmt.Errorf("--%s: %w", flag, err), Status: text.StatusUsage}).Hint("\"hpcc report --help\" shows an example")
+		return nil, text.Usagef("--%s: %w", flag, err).Hint("\"hpcc report --help\" shows an example")
 	}
 	return p, nil
 }

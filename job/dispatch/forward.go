@@ -68,7 +68,8 @@ func (f *Forwarding) Resolve(j *job.Job) error {
 func ParsePort(arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < 1 || n > 65535 {
-		return 0, text.Usagef("%q is not a port", arg).Hint("use a number from 1 to 65535, tensorboard or jupyter; or LOCAL:PORT for another local port")
+		return 0, text.Usagef("%q is not a port", arg).
+			Hint("use a number from 1 to 65535, tensorboard or jupyter; or LOCAL:PORT for another local port")
 	}
 	return n, nil
 }
@@ -109,7 +110,8 @@ func (w *Forward) Close() error {
 // Forward waits until a task runs, and opens a tunnel from its local end to its port on the task's node. dir is the
 // directory of all jobs, index that of the task or [AnyTask]. via names the route to the node; "" for the first that
 // works. With open every user of this machine may connect. Messages for the user go to report.
-func (s *Submission) Forward(ctx context.Context, dir string, index int, f Forwarding, via string, open bool, report func(string)) (*Forward, error) {
+func (s *Submission) Forward(ctx context.Context, dir string, index int, f Forwarding, via string, open bool,
+	report func(string)) (*Forward, error) {
 	if index == AnyTask && f.Name != "" {
 		index = s.ServiceTask(dir, f.Name)
 	}

@@ -32,72 +32,60 @@ const remoteTime = 10 * time.Second
 // warning. The answers have the jobs that have not ended and the newest others; with all, each job.
 // It queries older jobs that ids name separately.
 func RemoteStatuses(ctx context.Context, dir string, sites []*Site, all bool, ids []string) (list []*Status, warnings []string) {
-	list, warnings = newestStatuses(ctx, dir, sites, all)
-	for _, id := range ids {
-		if len(matchStatuses(list, id)) == 0 {
-			list = append(list, olderStatuses(ctx, sites, id)...)
-		}
-	}
-	return list, warnings
-}
-
-// olderStatuses queries the sites for the jobs that an ID or name means. A site that does not know it,
-// or does not answer, has none.
-func olderStatuses(ctx context.Context, sites []*Site, id string) (list []*Status) {
-	answers := make([][]*Status, len(sites))
-	var g sync.WaitGroup
-	for i, t := range sites {
-		g.Go(func() { answers[i], _, _ = t.statuses(ctx, "--", id) })
-	}
-	g.Wait()
-	return slices.Concat(answers...)
-}
-
-// newestStatuses queries the sites for their jobs without naming them; see [RemoteStatuses].
-func newestStatuses(ctx context.Context, dir string, sites []*Site, all bool) (list []*Status, warnings []string) {
 	var flags []string
 	if all {
 		flags = []string{"--all"}
 	}
-	type answer struct {
-		list []*Status
-		err  error
+	for _, a := range askStatuses(ctx, sites, flags...) {
+		if a.err == nil {
+			a.site.cacheStatuses(dir, a.text)
+			list = append(list, a.list...)
+			continue
+		}
+		cached, at := a.site.cachedStatuses(dir)
+		list = append(list, cached...)
+		why := a.err.Error()
+		if !at.IsZero() {
+			why += "; its jobs are as of " + at.Local().Format(time.DateTime)
+		}
+		warnings = append(warnings, why)
 	}
-	answers := make([]answer, len(sites))
-	var g sync.WaitGroup
-	for i, t := range sites {
-		g.Go(func() {
-			var out []byte
-			if answers[i].list, out, answers[i].err = t.statuses(ctx, flags...); answers[i].err == nil {
-				t.cacheStatuses(dir, out)
-			}
-		})
-	}
-	g.Wait()
-	for i, t := range sites {
-		list = append(list, answers[i].list...)
-		if err := answers[i].err; err != nil {
-			cached, at := t.cachedStatuses(dir)
-			list = append(list, cached...)
-			if text := err.Error(); at.IsZero() {
-				warnings = append(warnings, text)
-			} else {
-				warnings = append(warnings, fmt.Sprintf("%s; its jobs are as of %s", text, at.Local().Format(time.DateTime)))
-			}
+	for _, id := range ids {
+		if len(matchStatuses(list, id)) > 0 {
+			continue
+		}
+		for _, a := range askStatuses(ctx, sites, "--", id) { // a site that does not know it, or does not answer, has none
+			list = append(list, a.list...)
 		}
 	}
 	return list, warnings
 }
 
-// statuses returns what "hpcc status" with more arguments prints at the site, also as text.
-func (t *Site) statuses(ctx context.Context, args ...string) (list []*Status, out []byte, err error) {
-	if out, err = t.Ask(ctx, false, remoteTime, append([]string{"status", "--here", "--json"}, args...)...); err != nil {
-		return nil, nil, err
+// A statusAnswer is what "hpcc status" prints at a site.
+type statusAnswer struct {
+	site *Site
+	list []*Status
+	text []byte // the same, as printed
+	err  error
+}
+
+// askStatuses runs "hpcc status" with more arguments at all sites.
+func askStatuses(ctx context.Context, sites []*Site, args ...string) []statusAnswer {
+	answers := make([]statusAnswer, len(sites))
+	var g sync.WaitGroup
+	for i, t := range sites {
+		g.Go(func() {
+			a := statusAnswer{site: t}
+			if a.text, a.err = t.Ask(ctx, false, remoteTime, append([]string{"status", "--here", "--json"}, args...)...); a.err == nil {
+				if a.list, a.err = t.readStatuses(bytes.NewReader(a.text)); a.err != nil {
+					a = statusAnswer{site: t, err: fmt.Errorf("site %s: reading the output of its \"hpcc status\": %w", t.Name, a.err)}
+				}
+			}
+			answers[i] = a
+		})
 	}
-	if list, err = t.readStatuses(bytes.NewReader(out)); err != nil {
-		return nil, nil, fmt.Errorf("site %s: reading the output of its \"hpcc status\": %w", t.Name, err)
-	}
-	return list, out, nil
+	g.Wait()
+	return answers
 }
 
 // readStatuses reads lines of "hpcc status --json".

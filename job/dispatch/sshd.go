@@ -182,7 +182,8 @@ func programFor(own []byte, machine string) ([]byte, error) {
 	release := filepath.Join(filepath.Dir(self), "hpcc-linux-"+filepath.Base(arch))
 	file, err := os.ReadFile(release)
 	if err != nil {
-		return nil, text.Hint(fmt.Errorf("found no hpcc for the pod's architecture %s: %w", arch, err), "copy the release for %s to that path", arch)
+		err = fmt.Errorf("found no hpcc for the pod's architecture %s: %w", arch, err)
+		return nil, text.Hint(err, "copy the release for %s to that path", arch)
 	}
 	return file, nil
 }

@@ -50,7 +50,8 @@ func (f Finder) Read(ctx context.Context, args []string, o report.Options) (*rep
 	r, err := report.Read(sources, o)
 	switch {
 	case errors.As(err, new(*report.DigestError)):
-		return nil, text.Hint(err, "--different compares them anyway; builds of one Dockerfile for two architectures have one digest only if --platform named both")
+		return nil, text.Hint(err, "--different compares them anyway; "+
+			"builds of one Dockerfile for two architectures have one digest only if --platform named both")
 	case errors.Is(err, report.ErrNothing):
 		return nil, text.Hint(err, "\"hpcc run --measure\" and \"hpcc submit --measure\" write records; those of jobs are in jobs/ of the store")
 	case err != nil:
@@ -120,7 +121,8 @@ func (f Finder) ofJob(ctx context.Context, id string) (src report.Source, err er
 		return src, err
 	}
 	if found.Site != nil {
-		return src, text.Hint(fmt.Errorf("job %s belongs to site %s, which keeps its records", found.ID, found.Site.Name), "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.Site.SSH, found.ID)
+		err := fmt.Errorf("job %s belongs to site %s, which keeps its records", found.ID, found.Site.Name)
+		return src, text.Hint(err, "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.Site.SSH, found.ID)
 	}
 	// Ignore the error: it is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})
@@ -184,7 +186,8 @@ func recordsBelow(root string, most int) (dirs []string, files map[string][]stri
 			return nil
 		}
 		if n++; n > most {
-			return text.Hint(fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most), "name subdirectories, each as a system, or a single job")
+			err := fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most)
+			return text.Hint(err, "name subdirectories, each as a system, or a single job")
 		}
 		return nil
 	})

@@ -54,7 +54,8 @@ func (a *Sweeps) Find(r *report.Report) (list []*report.Sweep, err error) {
 		list = append(list, s)
 	}
 	if len(list) == 0 && a.Wanted {
-		return nil, text.Hint(errors.New("none of these jobs left results"), "a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or in the directory of --results")
+		return nil, text.Hint(errors.New("none of these jobs left results"),
+			"a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or in the directory of --results")
 	}
 	return list, nil
 }
@@ -74,13 +75,15 @@ func (a *Sweeps) resultHint(err error) error {
 
 // noResultsAt is the hint for a --results without results.
 func noResultsAt(pattern string) string {
-	return fmt.Sprintf("--results %s matches no results file below the job's directory; {task} and {NAME} of a parameter expand to their values", pattern)
+	return fmt.Sprintf("--results %s matches no results file below the job's directory; "+
+		"{task} and {NAME} of a parameter expand to their values", pattern)
 }
 
 // checkPattern refuses an invalid pattern of --results.
 func checkPattern(pattern string, params []string) error {
 	if slices.Contains(strings.Split(pattern, "/"), "..") {
-		return text.Usagef("--results %q: .. leads out of the job's directory", pattern).Hint("use an absolute path without .., such as /path/to/{task}")
+		return text.Usagef("--results %q: .. leads out of the job's directory", pattern).
+			Hint("use an absolute path without .., such as /path/to/{task}")
 	}
 	var names, pairs []string
 	for _, n := range append([]string{"task", "name", "job"}, params...) {
@@ -177,7 +180,8 @@ func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
 
 // usualDirs are the directories below the job's where programs usually leave results. The first
 // with results of any task counts for all tasks.
-var usualDirs = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}", "task-{task}", "task_{task}", "{task}"}
+var usualDirs = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}",
+	"task-{task}", "task_{task}", "{task}"}
 
 // A resultsDir locates the results of tasks below a directory. Symbolic links cannot lead out of it.
 type resultsDir struct {

@@ -126,7 +126,8 @@ func (t *Tunnel) ServeWhile(ctx context.Context, l net.Listener, g *Guard, remot
 			return fmt.Errorf("listening on this machine: %w", err)
 		case <-t.Ended():
 			if stillRuns(ctx, runs) {
-				return text.Hint(fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(t.Messages(), "its command ended")), `run "hpcc forward" again`)
+				err := fmt.Errorf("lost the connection to %s: %s", remote, cmp.Or(t.Messages(), "its command ended"))
+				return text.Hint(err, `run "hpcc forward" again`)
 			}
 			going = false
 		case <-ticker.C:
