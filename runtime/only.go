@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -94,7 +95,7 @@ func callerPath(host []string) string {
 	switch {
 	case p == "":
 		return StandardPath
-	case contains(strings.Split(p, ":"), "/bin"):
+	case slices.Contains(strings.Split(p, ":"), "/bin"):
 		return p
 	}
 	return p + ":/bin"

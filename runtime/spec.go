@@ -26,6 +26,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/rootfs"
 )
@@ -401,6 +402,30 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	return env
 }
 
+// ChangeEnv applies the user's changes to the environment of a spec of [Spec]. The variable that marks a
+// container cannot be changed. A program with [Options.Only] has none, because it may pass its variables
+// to programs of the host.
+func ChangeEnv(s *specs.Spec, o Options, changes []envfile.Change, expand bool) error {
+	vars, err := envfile.Apply(withoutVariable(s.Process.Env, "HPCC_RUNNING"), changes, expand)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.ChRun:
+		vars = append(withoutVariable(vars, "CH_RUNNING"), "CH_RUNNING=Weird Al Yankovic")
+	case o.Only != "":
+		vars = withoutVariable(vars, "HPCC_RUNNING")
+	default:
+		vars = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
+	}
+	s.Process.Env = vars
+	return nil
+}
+
+func withoutVariable(env []string, name string) []string {
+	return slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+}
+
 // setVariable replaces or adds a variable, NAME=VALUE.
 func setVariable(env []string, kv string) []string {
 	name, _, _ := strings.Cut(kv, "=")
@@ -411,15 +436,6 @@ func setVariable(env []string, kv string) []string {
 		}
 	}
 	return append(env, kv)
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // visibleIDs returns the IDs that a process of the spec sees itself under.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -70,7 +72,8 @@ func (a *enterArgs) enter(ctx context.Context) error {
 		argv = []string{p.Shell()}
 	}
 	if a.term != "" {
-		env = append(withoutVariable(env, "TERM"), "TERM="+a.term)
+		isTerm := func(e string) bool { return strings.HasPrefix(e, "TERM=") }
+		env = append(slices.DeleteFunc(env, isTerm), "TERM="+a.term)
 	}
 	if a.ssh {
 		self, err := unix.Open("/proc/self/exe", unix.O_RDONLY, 0) // for the container, which need not have hpcc

@@ -215,9 +215,7 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 	if a.docker, err = parseDockerRun(c, &a.options); err != nil {
 		return nil, err
 	}
-	if w.defaults != nil {
-		a.defaults = w.defaults.lines
-	}
+	a.defaults = w.lines
 	return a, nil
 }
 
@@ -308,34 +306,14 @@ func (a *runArgs) spec(root string, img runtime.Image) (_ *specs.Spec, notes []s
 	if notes, err = a.devices.Add(spec); err != nil {
 		return nil, notes, err
 	}
-	vars, err := envfile.Apply(withoutVariable(spec.Process.Env, "HPCC_RUNNING"), a.env, !a.keepDollar)
-	if err != nil {
+	if err := runtime.ChangeEnv(spec, a.options, a.env, !a.keepDollar); err != nil {
 		return nil, notes, err
-	}
-	switch {
-	case a.options.ChRun:
-		spec.Process.Env = append(withoutVariable(vars, "CH_RUNNING"), "CH_RUNNING=Weird Al Yankovic")
-	case a.options.Only != "": // the program may pass its variables to programs of the host
-		spec.Process.Env = withoutVariable(vars, "HPCC_RUNNING")
-	default:
-		spec.Process.Env = append(withoutVariable(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
 	}
 	devices.SetSearchPaths(spec)
 	if a.action != nil {
 		a.action.Wrap(root, img, spec)
 	}
 	return spec, notes, nil
-}
-
-// withoutVariable removes a variable from an environment, in place.
-func withoutVariable(env []string, name string) []string {
-	out := env[:0]
-	for _, e := range env {
-		if !strings.HasPrefix(e, name+"=") {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 // newRoot returns an image that shows messages and progress to the user.

@@ -65,7 +65,8 @@ func runFlags(env *envChanges) []cli.Flag {
 // the command line's last.
 type runSources struct {
 	line     *cli.Context
-	defaults *defaults // nil without defaults
+	defaults *cli.Context   // of all run.conf files; nil if they set no flags
+	lines    []runconf.Line // of the run.conf files
 }
 
 // contradictions are pairs of flags that cannot be used together.
@@ -141,8 +142,7 @@ func parseRunSources(c *cli.Context, read func() ([]runconf.Line, error)) (*runS
 	if c.Bool("no-config") {
 		return w, nil
 	}
-	w.defaults, err = readDefaults(read)
-	return w, err
+	return w, w.readDefaults(read)
 }
 
 // source returns the command line if it sets a flag, or else the defaults. A rival flag on
@@ -156,7 +156,7 @@ func (w *runSources) source(name string, rivals ...string) *cli.Context {
 			return w.line
 		}
 	}
-	return w.defaults.context
+	return w.defaults
 }
 
 func (w *runSources) isSet(name string) bool { return w.source(name).IsSet(name) }
@@ -171,7 +171,7 @@ func (w *runSources) list(name string) []string {
 	if w.defaults == nil {
 		return w.line.StringSlice(name)
 	}
-	return append(slices.Clone(w.defaults.context.StringSlice(name)), w.line.StringSlice(name)...)
+	return append(slices.Clone(w.defaults.StringSlice(name)), w.line.StringSlice(name)...)
 }
 
 // env returns the changes of the environment, the defaults first.
@@ -180,7 +180,7 @@ func (w *runSources) env() []envfile.Change {
 	if w.defaults == nil {
 		return line
 	}
-	return append(slices.Clone(envOf(w.defaults.context).list), line...)
+	return append(slices.Clone(envOf(w.defaults).list), line...)
 }
 
 // blame adds a hint to an error that a line of a run.conf file may have caused.
@@ -301,35 +301,28 @@ func (f *sizeFlag) IsBoolFlag() bool { return true }
 // are read too late.
 var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid", "no-config", "entrypoint", "stage"}
 
-// defaults are the flags of all run.conf files.
-type defaults struct {
-	lines   []runconf.Line
-	context *cli.Context
-}
-
-// readDefaults reads the run.conf files. It returns nil if they set no flags.
-func readDefaults(read func() ([]runconf.Line, error)) (*defaults, error) {
-	lines, err := read()
+// readDefaults reads the run.conf files.
+func (w *runSources) readDefaults(read func() ([]runconf.Line, error)) (err error) {
+	w.lines, err = read()
 	if err != nil {
 		m := &text.Error{Err: err}
 		if closed := new(fs.PathError); !errors.As(err, &closed) {
 			m.Status = text.StatusUsage
 		}
-		return nil, m.Hint("use --no-config to ignore the run.conf files")
+		return m.Hint("use --no-config to ignore the run.conf files")
 	}
-	if len(lines) == 0 {
-		return nil, nil
-	}
-	d := &defaults{lines: lines}
 	var all []string
-	for _, l := range lines {
+	for _, l := range w.lines {
 		if err := checkDefaults(l.Argv); err != nil {
-			return nil, text.Usagef("%s:%d: %w", l.File, l.Number, err).Hint(`write only flags of "hpcc run" in it, or ignore it with --no-config`)
+			return text.Usagef("%s:%d: %w", l.File, l.Number, err).
+				Hint(`write only flags of "hpcc run" in it, or ignore it with --no-config`)
 		}
 		all = append(all, l.Argv...)
 	}
-	d.context, err = parseRunFlags(all)
-	return d, err
+	if len(all) > 0 {
+		w.defaults, err = parseRunFlags(all)
+	}
+	return err
 }
 
 // checkDefaults refuses arguments that are not flags of "hpcc run".

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime"
+	"hpcc/runtime/oci"
 	"hpcc/store"
 	"hpcc/store/ready"
 	"hpcc/text"
@@ -63,10 +61,11 @@ func parseUnpack(c *cli.Context) (*unpackArgs, error) {
 }
 
 func (a *unpackArgs) run(ctx context.Context) error {
+	unpackTo := func(dir string) error { return a.unpackTo(ctx, dir) }
 	if a.bundle {
-		return fullDiskHint(a.writeBundle(ctx), a.dir)
+		return fullDiskHint(oci.WriteBundle(a.dir, unpack.ConfigFile, a.options, unpackTo), a.dir)
 	}
-	return fullDiskHint(a.unpackTo(ctx, a.dir), a.dir)
+	return fullDiskHint(unpackTo(a.dir), a.dir)
 }
 
 // unpackTo unpacks the image that SOURCE names to dir.
@@ -88,30 +87,6 @@ func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
 	bar.End()
 	reportLeftOut(rep)
 	return err
-}
-
-// writeBundle writes an OCI bundle. It writes the configuration last, because a directory
-// without it is not a bundle.
-func (a *unpackArgs) writeBundle(ctx context.Context) error {
-	if _, err := os.Lstat(filepath.Join(a.dir, runtime.ConfigName)); err == nil {
-		return text.Hint(fmt.Errorf("writing bundle %q: the directory already has one", a.dir), "name another directory, or remove that one")
-	}
-	_, missing := os.Lstat(a.dir)
-	if err := os.MkdirAll(a.dir, 0o755); err != nil {
-		return fmt.Errorf("creating the bundle's directory: %w", err)
-	}
-	root := filepath.Join(a.dir, runtime.BundleRoot)
-	if err := a.unpackTo(ctx, root); err != nil {
-		if missing != nil {
-			os.Remove(a.dir)
-		}
-		return err
-	}
-	spec, err := runtime.Bundle(root, unpack.ConfigFile, a.options)
-	if err != nil {
-		return fmt.Errorf("writing bundle %q: %w", a.dir, err)
-	}
-	return runtime.WriteBundle(a.dir, spec)
 }
 
 // namedImage returns an image of a store by name. A nil platform selects this machine's.

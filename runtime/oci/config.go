@@ -17,6 +17,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/rootfs"
 	"hpcc/store/ready"
+	"hpcc/text"
 )
 
 // maxConfig bounds a bundle's configuration, in bytes. Engines write about 10 KB,
@@ -69,6 +70,31 @@ func readBundle(dir string) (*specs.Spec, error) {
 		}
 	}
 	return s, nil
+}
+
+// WriteBundle writes an OCI bundle of an image to dir: fill writes the image's files, among them its
+// configuration with the name config, to the root of the bundle. o is as in [runtime.Bundle]. The bundle's
+// own configuration is written last, because a directory without it is not a bundle.
+func WriteBundle(dir, config string, o runtime.Options, fill func(root string) error) error {
+	if _, err := os.Lstat(filepath.Join(dir, runtime.ConfigName)); err == nil {
+		return text.Hint(fmt.Errorf("writing bundle %q: the directory already has one", dir), "name another directory, or remove that one")
+	}
+	_, missing := os.Lstat(dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("creating the bundle's directory: %w", err)
+	}
+	root := filepath.Join(dir, runtime.BundleRoot)
+	if err := fill(root); err != nil {
+		if missing != nil {
+			os.Remove(dir)
+		}
+		return err
+	}
+	spec, err := runtime.Bundle(root, config, o)
+	if err != nil {
+		return fmt.Errorf("writing bundle %q: %w", dir, err)
+	}
+	return runtime.WriteBundle(dir, spec)
 }
 
 // parseConfig parses a configuration and checks the rules of the runtime specification
