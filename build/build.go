@@ -37,6 +37,7 @@ import (
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/conda"
+	"hpcc/conda/program"
 	"hpcc/files"
 	"hpcc/store"
 	"hpcc/text"
@@ -197,15 +198,9 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (img v1.Image, e
 	if err != nil {
 		return nil, err
 	}
-	if b.work, err = s.TempDir(); err != nil {
+	defer b.closeWork()
+	if err := b.openWork(); err != nil {
 		return nil, err
-	}
-	defer files.RemoveAll(b.work)
-	defer b.views.close()
-	// New directories may inherit a set-group-ID bit from the parent, which must not get
-	// into layers.
-	if err := os.Chmod(b.work, 0o700); err != nil {
-		return nil, fmt.Errorf("making the build's directory private: %w", err)
 	}
 	target, err := b.prepare(ctx)
 	if err != nil {
@@ -267,6 +262,27 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	}
 	b.environmentDate()
 	return b, nil
+}
+
+// openWork creates the private directory of the build.
+func (b *builder) openWork() (err error) {
+	if b.work, err = b.store.TempDir(); err != nil {
+		return err
+	}
+	// New directories may inherit a set-group-ID bit from the parent, which must not get
+	// into layers.
+	if err := os.Chmod(b.work, 0o700); err != nil {
+		return fmt.Errorf("making the build's directory private: %w", err)
+	}
+	return nil
+}
+
+// closeWork removes the directories of the build.
+func (b *builder) closeWork() {
+	b.views.close()
+	if b.work != "" {
+		_ = files.RemoveAll(b.work)
+	}
 }
 
 // prepare reads and checks Dockerfile and context, and finds the stages that the target
@@ -482,9 +498,9 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 		position.End = loc[len(loc)-1].End
 	}
 	e := b.lineError(position, text, err)
-	var failed *runError
+	var failed *program.Error
 	if errors.As(err, &failed) {
-		e.Log = failed.log
+		e.Log = failed.Log
 	}
 	return e
 }

@@ -270,7 +270,7 @@ func FuzzDockerfile(f *testing.F) {
 			if _, err = b.expandMeta(b.stages[i].BaseName); err != nil {
 				err = b.at(b.stages[i].Location, "", err)
 			}
-			st := &stage{b: b, index: i, config: &v1.ConfigFile{}, buildArgs: map[string]string{}}
+			st := &stage{b: b, index: i, state: state{config: &v1.ConfigFile{}, buildArgs: map[string]string{}}}
 			for _, c := range b.stages[i].Commands {
 				if err == nil {
 					if err = st.expand(c); err == nil && !changesFiles(c) {

@@ -15,7 +15,6 @@ import (
 	"hpcc/build/expand"
 	"hpcc/build/lint"
 	"hpcc/build/source"
-	"hpcc/files"
 	"hpcc/store"
 )
 
@@ -31,10 +30,10 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 		return 0, nil, err
 	}
 	if b.Context == "-" || isRemoteContext(b.Context) { // opening the context needs a directory for it
-		if b.work, err = s.TempDir(); err != nil {
+		defer b.closeWork()
+		if err := b.openWork(); err != nil {
 			return 0, nil, err
 		}
-		defer files.RemoveAll(b.work)
 	}
 	progress := b.Progress
 	b.Progress = func(e Event) {

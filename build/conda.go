@@ -88,7 +88,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}
 	defer w.close()
 	var base v1.Image
-	if err := w.do("FROM "+w.From, func() error {
+	if err := w.do(ctx, "FROM "+w.From, func() error {
 		base, err = w.base()
 		return err
 	}); err != nil {
@@ -100,7 +100,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}
 	var layers []v1.Layer
 	var env *conda.Environment
-	if err := w.do(fmt.Sprintf("install %s at %s", text.Count(len(plan.Names())+len(w.export.Pip), "package", "packages"), plan.Prefix), func() error {
+	if err := w.do(ctx, fmt.Sprintf("install %s at %s", text.Count(len(plan.Names())+len(w.export.Pip), "package", "packages"), plan.Prefix), func() error {
 		layers, env, err = plan.Layers(ctx, s, w.options)
 		return err
 	}); err != nil {
@@ -111,12 +111,18 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 			return nil, err
 		}
 	}
-	o.Inputs.environment(w.CondaOptions, slices.Concat(w.below.packages(), plan.Packages()), env.Wheels)
+	lock, packages := plan.Lock(env.Wheels), plan.Packages()
+	if below := w.below.planned(); below != nil {
+		below.LockBase(&lock)
+		packages = append(below.Packages(), packages...)
+	}
+	o.Inputs.environment(w.CondaOptions, packages, env.Wheels)
 	img, err := withEnvironment(base, plan, layers, env, w.export.Variables)
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Image: img, Lock: w.below.lock(plan.Lock(env.Wheels)), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
+	return &Environment{Image: img, Lock: lock, Moves: plan.Moves,
+		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
 }
 
 // PlanConda returns what Conda would install and download. It reads the base image only if
@@ -195,7 +201,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		return nil, err
 	}
 	w := &condaWork{reporter: reporter{total: parts, progress: o.Progress}, ctx: ctx, close: func() {}}
-	progress := seldom(w.fetched)
+	progress := seldom(func(done, total int64) { w.report(Event{Fetched: done, Size: total}) })
 	w.base = sync.OnceValues(func() (v1.Image, error) { return condaBase(ctx, s, o, progress) })
 	libc := func() (conda.Libc, error) {
 		img, err := w.base()
@@ -213,7 +219,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	}
 	w.options = conda.Options{Request: o.Request, Subdir: subdir, Libc: libc, Host: conda.Host{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), NoCache: o.NoCache, Progress: progress,
-		Tee: tee(o.Parts), Installed: seldom(w.installed),
+		Tee: tee(o.Parts), Installed: seldom(func(done, total int64) { w.report(Event{Installed: done, Size: total}) }),
 	}}
 	w.options.Indexes.PlainHTTP = o.PlainHTTP
 	if err = w.options.SetVirtual(o.Virtual); err != nil {
@@ -251,7 +257,7 @@ func tee(p *unpack.Parts) layer.Tee {
 // plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
-	err = w.do(fmt.Sprintf("find %s of %s for %s", text.Count(named, "package", "packages"), strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
+	err = w.do(w.ctx, fmt.Sprintf("find %s of %s for %s", text.Count(named, "package", "packages"), strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
 		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
 	})
@@ -346,34 +352,18 @@ func (t *reporter) begin() (done func()) {
 	return func() { t.step = before }
 }
 
-// fetched reports the bytes of a download.
-func (t *reporter) fetched(done, total int64) {
+// report reports an event of the current step.
+func (t *reporter) report(e Event) {
 	if t.progress != nil {
-		t.progress(Event{Step: t.step, Total: t.total, Fetched: done, Size: total})
+		e.Step, e.Total = t.step, t.total
+		t.progress(e)
 	}
 }
 
-// installed reports the bytes of packages that were installed.
-func (t *reporter) installed(done, total int64) {
-	if t.progress != nil {
-		t.progress(Event{Step: t.step, Total: t.total, Installed: done, Size: total})
-	}
-}
-
-func (t *reporter) do(text string, work func() error) error {
+// do runs the work of the next step.
+func (t *reporter) do(ctx context.Context, text string, work func() error) error {
 	defer t.begin()()
-	started := time.Now()
-	e := Event{Step: t.step, Total: t.total, Text: text}
-	if t.progress != nil {
-		t.progress(e)
-	}
-	err := work()
-	e.Total = t.total
-	e.Done, e.Failed, e.Took = true, err != nil, time.Since(started)
-	if t.progress != nil && !errors.Is(err, context.Canceled) {
-		t.progress(e)
-	}
-	return err
+	return reported(ctx, text, t.report, func() (bool, time.Duration, error) { return false, 0, work() })
 }
 
 // condaBase returns the base image.
@@ -397,18 +387,22 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 	return img, err
 }
 
+// withLayers adds layers to an image, each with a command in the history.
+func withLayers(base v1.Image, layers []v1.Layer, when time.Time, command string) (v1.Image, error) {
+	var add []mutate.Addendum
+	for _, l := range layers {
+		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when}, CreatedBy: command, Comment: "hpcc"}})
+	}
+	return mutate.Append(base, add...)
+}
+
 // withEnvironment adds the environment's layers and variables to the base.
 func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
 	when, _, err := source.Date(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}
-	var add []mutate.Addendum
-	for _, l := range layers {
-		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when},
-			CreatedBy: fmt.Sprintf("hpcc build --conda (%d packages for %s at %s)", len(plan.Names()), plan.Subdir, plan.Prefix), Comment: "hpcc"}})
-	}
-	img, err := mutate.Append(base, add...)
+	img, err := withLayers(base, layers, when, fmt.Sprintf("hpcc build --conda (%d packages for %s at %s)", len(plan.Names()), plan.Subdir, plan.Prefix))
 	if err != nil {
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}

@@ -3,19 +3,16 @@ package build
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/program"
 	"hpcc/envfile"
-	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/store"
 )
@@ -46,13 +43,8 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	r := &condaRunner{builder: b, reporter: &w.reporter, base: w.base}
-	w.close = func() {
-		if b.work != "" {
-			_ = files.RemoveAll(b.work)
-		}
-	}
-	return r.step, "", nil
+	w.close = b.closeWork
+	return (&condaRunner{builder: b, reporter: &w.reporter, base: w.base}).step, "", nil
 }
 
 // step runs one step.
@@ -64,26 +56,17 @@ func (r *condaRunner) step(ctx context.Context, x program.Step) (v1.Layer, error
 	r.reporter.total++
 	defer r.begin()()
 	st.number, r.builder.total = r.reporter.step, r.reporter.total
-	st.report(Event{Text: x.Text})
-	started := time.Now()
-	err = r.prepare(ctx, st, x)
-	cached := false
-	if err == nil {
-		cached, err = st.change(ctx, x.Text, st.key, func(dir string) error { return r.execute(ctx, st, dir, x) })
-	}
-	if err != nil {
-		st.fail(ctx, x.Text, started)
-		var failed *runError
-		if errors.As(err, &failed) {
-			err = &program.Error{Err: err, Log: failed.log}
+	err = st.reported(ctx, x.Text, func() (bool, error) {
+		if err := r.prepare(ctx, st, x); err != nil {
+			return false, err
 		}
+		return st.step(ctx, &change{text: x.Text, key: st.key, make: st.capture(func(ctx context.Context, dir string) error {
+			return r.execute(ctx, st, dir, x)
+		})})
+	})
+	if err != nil {
 		return nil, err
 	}
-	e := Event{Text: x.Text, Done: true, Cached: cached, Took: time.Since(started)}
-	if cached {
-		e.Saved = max(0, st.saved-e.Took)
-	}
-	st.report(e)
 	return st.added[len(st.added)-1].Layer, nil
 }
 
@@ -117,10 +100,7 @@ func (r *condaRunner) stage(x program.Step) (*stage, error) {
 		return nil, err
 	}
 	if r.work == "" {
-		if r.work, err = r.store.TempDir(); err != nil {
-			return nil, err
-		}
-		if err := os.Chmod(r.work, 0o700); err != nil { // see Dockerfile
+		if err := r.openWork(); err != nil {
 			return nil, err
 		}
 	}
@@ -131,7 +111,7 @@ func (r *condaRunner) stage(x program.Step) (*stage, error) {
 		}
 		cfg = cfg.DeepCopy()
 		cfg.Config.User = "" // environments are root's
-		r.ground = &stage{b: r.builder, platform: r.Platform, base: emptyImage(), config: cfg, key: below,
+		r.ground = &stage{b: r.builder, platform: r.Platform, state: state{base: emptyImage(), config: cfg, key: below},
 			tree: &tree{b: r.builder, image: base, pending: slices.Clone(x.Below)}}
 	}
 	parts := []string{below, "step", x.Path, x.Dir, r.dateKey(), strings.Join(x.Args, "\x00"), strings.Join(x.Env, "\x00")}
@@ -139,7 +119,9 @@ func (r *condaRunner) stage(x program.Step) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stage{b: r.builder, platform: r.Platform, base: r.ground.base, config: r.ground.config, key: digestOf(append(parts, with...)...), tree: &tree{b: r.builder}}, nil
+	st := &stage{b: r.builder, platform: r.Platform, state: r.ground.state, tree: &tree{b: r.builder}}
+	st.key = digestOf(append(parts, with...)...)
+	return st, nil
 }
 
 // prepare assembles the tree of a step, unless its result is cached. Layers that several

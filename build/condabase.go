@@ -73,18 +73,13 @@ func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, erro
 		return nil, err
 	}
 	b.imageNotes = env.Notes
-	var add []mutate.Addendum
-	for _, l := range layers {
-		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when},
-			CreatedBy: fmt.Sprintf("hpcc build --from conda (glibc %s for %s)", plan.Glibc(), plan.Subdir), Comment: "hpcc"}})
-	}
 	p := b.options.Platform
 	img, err := mutate.ConfigFile(emptyImage(), &v1.ConfigFile{
 		OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, Created: v1.Time{Time: when}, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{Env: append([]string{"PATH=" + runtime.StandardPath}, env.Env...), Cmd: []string{"bash"}},
 	})
 	if err == nil {
-		img, err = mutate.Append(img, add...)
+		img, err = withLayers(img, layers, when, fmt.Sprintf("hpcc build --from conda (glibc %s for %s)", plan.Glibc(), plan.Subdir))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("assembling the base image: %w", err)
@@ -105,18 +100,8 @@ func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Do
 	return list, err
 }
 
-// lock adds the packages of the base to the content of a lock file.
-func (b *channelBase) lock(l exports.Locked) exports.Locked {
-	if b != nil {
-		if plan, err := b.plan(); err == nil {
-			plan.LockBase(&l)
-		}
-	}
-	return l
-}
-
-// packages returns the planned packages, or nil if the base is nil or cannot be planned.
-func (b *channelBase) packages() []conda.Package {
+// planned returns the plan; nil without a base, or if it cannot be planned.
+func (b *channelBase) planned() *conda.Plan {
 	if b == nil {
 		return nil
 	}
@@ -124,19 +109,15 @@ func (b *channelBase) packages() []conda.Package {
 	if err != nil {
 		return nil
 	}
-	return plan.Packages()
+	return plan
 }
 
 // notes returns the notes about the base: those of its plan, and of its image if it was built.
 func (b *channelBase) notes() []string {
-	if b == nil {
-		return nil
+	if plan := b.planned(); plan != nil {
+		return slices.Concat(plan.Notes, b.imageNotes)
 	}
-	plan, err := b.plan()
-	if err != nil {
-		return nil
-	}
-	return slices.Concat(plan.Notes, b.imageNotes)
+	return nil
 }
 
 // maxLibc limits the bytes that are read of a C library. C libraries are below 4 MB.

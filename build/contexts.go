@@ -95,7 +95,10 @@ func (b *builder) fromDirectory(ctx context.Context, st *stage, name string) err
 	if job.sources, err = c.Find([]string{"."}, nil, false); err != nil {
 		return err
 	}
-	_, err = st.copyLocal(ctx, "FROM "+name, "FROM", job)
+	step, err := st.copyLocal("FROM "+name, "FROM", job)
+	if err == nil {
+		_, err = st.step(ctx, step)
+	}
 	return err
 }
 

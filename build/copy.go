@@ -39,43 +39,43 @@ type copyJob struct {
 	buf      []byte                       // buffer for file contents
 }
 
-// copy executes COPY.
-func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, error) {
+// copy returns the change of COPY.
+func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (*change, error) {
 	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	for _, w := range c.SourcePaths {
 		if source.IsRemote(w) {
-			return false, fmt.Errorf("%q is a URL; use ADD to download it", w)
+			return nil, fmt.Errorf("%q is a URL; use ADD to download it", w)
 		}
 	}
 	job.chown = c.Chown
 	if err := job.linked(c.Link); err != nil {
-		return false, err
+		return nil, err
 	}
 	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
 	src, err := st.b.contextOf(ctx, c.From)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if src == nil {
 		job.keep = true
 		return st.copyFrom(ctx, c, job, text)
 	}
 	if job.sources, err = src.Find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
-		return false, err
+		return nil, err
 	}
-	return st.copyLocal(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
+	return st.copyLocal(text, fmt.Sprint("COPY ", c.Parents), job)
 }
 
-// copyFrom executes COPY --from a stage or image. Its key includes the copied bytes, so a
+// copyFrom returns the change of COPY --from a stage or image. Its key includes the copied bytes, so a
 // rebuilt stage with the same files invalidates no later step. It reads the files only if
 // the result for the stage's definition is unknown.
-func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job *copyJob, text string) (bool, error) {
+func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job *copyJob, text string) (*change, error) {
 	key, open, err := st.otherTree(ctx, c.From)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defined := digestOf(append([]string{job.parent(st), "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00"), job.text()}, c.SourcePaths...)...)
@@ -94,23 +94,21 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 		}
 		return use()
 	}
-	same, ok := st.same(ctx, defined)
-	if !ok {
-		err := with(func() error {
+	key, err = st.same(ctx, defined, func() (same string, err error) {
+		err = with(func() error {
 			parts, err := job.keyParts(st.b)
-			if err != nil {
-				return err
-			}
-			same = digestOf(append([]string{job.parent(st), "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, job.text()}, parts...)...)
-			return st.learn(defined, result{Same: same})
+			same = digestOf(append([]string{job.parent(st), "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown,
+				job.text()}, parts...)...)
+			return err
 		})
-		if err != nil {
-			return false, err
-		}
-	}
-	return job.write(ctx, st, text, same, func(dir string, w *unpack.LayerWriter) error {
-		return with(func() error { return job.into(ctx, st.b, dir, w) })
+		return same, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return job.change(st, text, key, func(ctx context.Context, dir string, w *unpack.LayerWriter) error {
+		return with(func() error { return job.into(ctx, st.b, dir, w) })
+	}), nil
 }
 
 // keyParts returns strings that identify the sources' content: bytes, modes, owners.
@@ -138,15 +136,15 @@ func (j *copyJob) keyParts(b *builder) ([]string, error) {
 	return parts, nil
 }
 
-// add executes ADD, for local files and archives, URLs and repositories.
-func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, error) {
+// add returns the change of ADD, for local files and archives, URLs and repositories.
+func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (*change, error) {
 	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	job.chown = c.Chown
 	if err := job.linked(c.Link); err != nil {
-		return false, err
+		return nil, err
 	}
 	job.extract = c.Unpack == nil || *c.Unpack
 	var local []string
@@ -157,7 +155,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 			local = append(local, w)
 			continue
 		case len(c.SourcePaths) > 1 && c.Checksum != "":
-			return false, errors.New("--checksum needs exactly one URL")
+			return nil, errors.New("--checksum needs exactly one URL")
 		}
 		var set source.Set
 		var is string
@@ -167,24 +165,24 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 			err = fmt.Errorf("adding %q: the URL has no file name; add a file name to the destination", w)
 		}
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		set.Remote = c.Unpack == nil || !*c.Unpack // by default, only local archives are unpacked
 		kind += " " + is
 		job.sources = append(job.sources, set)
 	}
 	if c.Checksum != "" && len(local) > 0 {
-		return false, errors.New("--checksum needs a URL, not a file of the build context")
+		return nil, errors.New("--checksum needs a URL, not a file of the build context")
 	}
 	if len(local) > 0 {
 		found, err := st.b.context.Find(local, c.ExcludePatterns, false)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		job.sources = append(job.sources, found...)
 	}
 	text := "ADD " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
-	return st.copyLocal(ctx, text, kind, job)
+	return st.copyLocal(text, kind, job)
 }
 
 // copyJob parses destination and mode.
@@ -202,14 +200,14 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 	return j, nil
 }
 
-// copyLocal runs the step of a job with local sources. The key includes their bytes.
-func (st *stage) copyLocal(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
+// copyLocal returns the change of a job with local sources. The key includes their bytes.
+func (st *stage) copyLocal(text, kind string, j *copyJob) (*change, error) {
 	parts, err := j.keyParts(st.b)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	parts = append([]string{j.parent(st), "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, parts...)
-	return j.write(ctx, st, text, digestOf(parts...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
+	return j.change(st, text, digestOf(parts...), func(ctx context.Context, dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) }), nil
 }
 
 // linked sets --link. It refuses names in --chown, which cannot be looked up in an empty
@@ -231,20 +229,13 @@ func (j *copyJob) parent(st *stage) string {
 	return st.key
 }
 
-// write runs the job's step; with --link it sees an empty tree.
-func (j *copyJob) write(ctx context.Context, st *stage, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
-	if !j.link {
-		return st.write(ctx, text, key, fill)
+// change returns the change of the job; with --link it sees an empty tree.
+func (j *copyJob) change(st *stage, text, key string, write func(ctx context.Context, dir string, w *unpack.LayerWriter) error) *change {
+	c := &change{text: text, key: key, make: st.fill(j.link, write)}
+	if j.link {
+		c.next = digestOf(st.key, "--link", key)
 	}
-	below := st.key
-	defer func() { st.key = digestOf(below, "--link", key) }()
-	return st.step(ctx, text, key, func() (result, error) {
-		empty, err := st.scratch()
-		if err != nil {
-			return result{}, err
-		}
-		return st.fill(ctx, empty, fill)
-	})
+	return c
 }
 
 // otherTree returns the key of the stage or image that --from names, and a function that
@@ -480,19 +471,20 @@ func (j *copyJob) text() string {
 	return b.String()
 }
 
-// workdir executes WORKDIR, and creates the directory if it does not exist.
-func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (bool, error) {
+// workdir returns the change of WORKDIR, which creates the directory if it does not exist. The root
+// always does.
+func (st *stage) workdir(c *instructions.WorkdirCommand) *change {
 	p := st.absolute(c.Path)
-	st.config.Config.WorkingDir = p
 	if p == "/" {
-		st.record("WORKDIR "+p, nil)
-		return true, nil
+		return nil
 	}
+	st.config.Config.WorkingDir = p
 	user := st.config.Config.User
-	return st.write(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p, user), func(dir string, w *unpack.LayerWriter) error {
+	write := func(_ context.Context, dir string, w *unpack.LayerWriter) error {
 		if o, err := parseOwner(dir, user); err == nil && user != "" { // unknown users count as root
 			w.Owner = [2]int{o.uid, o.gid}
 		}
 		return w.Dir(p)
-	})
+	}
+	return &change{text: "WORKDIR " + p, key: digestOf(st.key, "WORKDIR", p, user), make: st.fill(false, write)}
 }

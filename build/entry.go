@@ -16,12 +16,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/envfile"
-	"hpcc/files"
 	"hpcc/runtime/check"
 	"hpcc/store"
 	"hpcc/unpack"
@@ -43,12 +41,8 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 	if err != nil {
 		return nil, err
 	}
-	if b.work, err = s.TempDir(); err != nil {
-		return nil, err
-	}
-	defer files.RemoveAll(b.work)
-	defer b.views.close()
-	if err := os.Chmod(b.work, 0o700); err != nil { // see Dockerfile
+	defer b.closeWork()
+	if err := b.openWork(); err != nil {
 		return nil, err
 	}
 	d, err := img.Digest()
@@ -59,7 +53,7 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{b: b, platform: b.Platform, key: digestOf("image", d.String())}
+	st := &stage{b: b, platform: b.Platform, state: state{key: digestOf("image", d.String())}}
 	st.start(img, cfg.DeepCopy())
 	defer st.tree.close()
 	if _, err := st.addEntry(ctx); err != nil {
@@ -70,37 +64,31 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 
 // entryStep runs the implicit last step of a Dockerfile, which adds the entry program.
 func (st *stage) entryStep(ctx context.Context) error {
-	text := "hpcc entry"
 	st.number++
-	st.report(Event{Text: text})
-	started := time.Now()
-	st.saved = 0
-	cached, err := st.addEntry(ctx)
-	if err != nil {
-		st.fail(ctx, text, started)
+	if err := st.reported(ctx, entryText, func() (bool, error) { return st.addEntry(ctx) }); err != nil {
 		return fmt.Errorf("adding %s: %w", EntryFile, err)
 	}
-	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(started)}
-	if cached {
-		e.Saved = max(0, st.saved-e.Took)
-	}
-	st.report(e)
 	return nil
 }
+
+// entryText is the text of the step that adds the entry program.
+const entryText = "hpcc entry"
 
 // addEntry adds a layer with the entry program, and sets the entry point. If the image already
 // has this entry point, it only replaces the program. cached reports whether the layer comes
 // from the cache.
 func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 	cfg := &st.config.Config
-	user, err := st.numericUser(ctx, cfg.User)
-	if err != nil {
+	if cfg.User, err = st.numericUser(ctx, cfg.User); err != nil {
 		return false, err
 	}
-	cfg.User = user
 	dirs := entryDirs(cfg)
-	key := digestOf(append([]string{st.key, "entry", entryDigest(st.b.Entry), user}, dirs...)...)
-	cached, err = st.write(ctx, "hpcc entry", key, func(dir string, w *unpack.LayerWriter) error {
+	command := entryArgs[:2] // flags may follow
+	if !slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(command))], command) {
+		cfg.Entrypoint = slices.Concat(entryArgs, cfg.Entrypoint)
+	}
+	key := digestOf(append([]string{st.key, "entry", entryDigest(st.b.Entry), cfg.User}, dirs...)...)
+	return st.step(ctx, &change{text: entryText, key: key, make: st.fill(false, func(_ context.Context, dir string, w *unpack.LayerWriter) error {
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: EntryFile, Mode: 0o755, Size: int64(len(st.b.Entry)), ModTime: st.b.now()}
 		if err := w.Put(h, bytes.NewReader(st.b.Entry)); err != nil {
 			return err
@@ -111,13 +99,7 @@ func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 			}
 		}
 		return nil
-	})
-	command := entryArgs[:2] // flags may follow
-	hasEntry := slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(command))], command)
-	if err == nil && !hasEntry {
-		cfg.Entrypoint = append(slices.Clone(entryArgs), cfg.Entrypoint...)
-	}
-	return cached, err
+	})})
 }
 
 // entryDigest returns the digest of an entry program, "sha256:HEX".

@@ -16,11 +16,29 @@ func (st *stage) report(e Event) {
 	b.report(e)
 }
 
-// fail reports that the current step failed.
-func (st *stage) fail(ctx context.Context, text string, started time.Time) {
-	if ctx.Err() == nil {
-		st.report(Event{Text: text, Done: true, Failed: true, Took: time.Since(started)})
+// reported runs the work of the current step, and reports its begin and its end.
+func (st *stage) reported(ctx context.Context, text string, work func() (cached bool, err error)) error {
+	return reported(ctx, text, st.report, func() (cached bool, took time.Duration, err error) {
+		st.saved = 0
+		cached, err = work()
+		return cached, st.saved, err
+	})
+}
+
+// reported runs the work of a step, and reports its begin and its end. took is the original duration of
+// a cached step.
+func reported(ctx context.Context, text string, report func(Event), work func() (cached bool, took time.Duration, err error)) error {
+	report(Event{Text: text})
+	started := time.Now()
+	cached, took, err := work()
+	e := Event{Text: text, Done: true, Failed: err != nil, Took: time.Since(started)}
+	if e.Cached = cached && err == nil; e.Cached {
+		e.Saved = max(0, took-e.Took)
 	}
+	if err == nil || ctx.Err() == nil {
+		report(e)
+	}
+	return err
 }
 
 // await waits for the stages that an instruction copies from, so that the wait is not part

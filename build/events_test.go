@@ -196,7 +196,7 @@ func TestPulledBase(t *testing.T) {
 func TestFailedPart(t *testing.T) {
 	var events []Event
 	parts := &reporter{total: 1, progress: func(e Event) { events = append(events, e) }}
-	if err := parts.do("resolve", func() error { return io.EOF }); err == nil {
+	if err := parts.do(t.Context(), "resolve", func() error { return io.EOF }); err == nil {
 		t.Error("do: no error")
 	}
 	if len(events) != 2 || events[0].Done || !events[1].Done || !events[1].Failed || events[1].Text != "resolve" {

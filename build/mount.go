@@ -196,29 +196,23 @@ func (st *stage) otherKey(ctx context.Context, m *instructions.Mount) (string, e
 	if err != nil || contextPath(m.Source) == "." {
 		return key, err
 	}
-	defined := digestOf("--mount", key, m.Source)
-	if same, ok := st.same(ctx, defined); ok {
-		return same, nil
-	}
-	dir, done, err := open()
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	job := &copyJob{keep: true}
-	if job.notes, err = unpack.OpenNotes(dir); err != nil {
-		return "", err
-	}
-	src := &source.Dir{Dir: dir, Of: strconv.Quote(m.From)}
-	if job.sources, err = src.Find([]string{m.Source}, nil, false); err != nil {
-		return "", err
-	}
-	parts, err := job.keyParts(st.b)
-	if err != nil {
-		return "", err
-	}
-	same := digestOf(append([]string{"--mount"}, parts...)...)
-	return same, st.learn(defined, result{Same: same})
+	return st.same(ctx, digestOf("--mount", key, m.Source), func() (string, error) {
+		dir, done, err := open()
+		if err != nil {
+			return "", err
+		}
+		defer done()
+		job := &copyJob{keep: true}
+		if job.notes, err = unpack.OpenNotes(dir); err != nil {
+			return "", err
+		}
+		src := &source.Dir{Dir: dir, Of: strconv.Quote(m.From)}
+		if job.sources, err = src.Find([]string{m.Source}, nil, false); err != nil {
+			return "", err
+		}
+		parts, err := job.keyParts(st.b)
+		return digestOf(append([]string{"--mount"}, parts...)...), err
+	})
 }
 
 // contextPath converts a mount's source to a source of COPY.

@@ -150,9 +150,7 @@ func (r *Request) options(i int) Options {
 	}
 	o.Progress = func(e Event) {
 		e.Platform = name
-		if r.Progress != nil {
-			r.Progress(e)
-		}
+		r.event(e)
 	}
 	return o
 }
@@ -261,9 +259,9 @@ func (w *work) keep(ctx context.Context) error {
 }
 
 // event reports something about the image.
-func (w *work) event(e Event) {
-	if w.Progress != nil {
-		w.Progress(e)
+func (r *Request) event(e Event) {
+	if r.Progress != nil {
+		r.Progress(e)
 	}
 }
 

@@ -22,38 +22,30 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/conda/program"
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/fakeroot"
 	"hpcc/unpack"
 )
 
-// A runError is the failure of a RUN's program, with the end of its output.
-type runError struct {
-	err error
-	log []byte
-}
-
-func (e *runError) Error() string { return e.err.Error() }
-func (e *runError) Unwrap() error { return e.err }
-
-// run executes RUN.
-func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, error) {
+// run returns the change of RUN.
+func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (*change, error) {
 	isolated, err := isolation(c)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if instructions.GetSecurity(c) == instructions.SecurityInsecure {
-		return false, errors.New("--security=insecure is not supported: a build only has the rights of its user")
+		return nil, errors.New("--security=insecure is not supported: a build only has the rights of its user")
 	}
 	for _, d := range instructions.GetDevices(c) {
 		if d.Required {
-			return false, fmt.Errorf("--device=%s: CDI devices are not supported; the host's /dev is available", d.Name)
+			return nil, fmt.Errorf("--device=%s: CDI devices are not supported; the host's /dev is available", d.Name)
 		}
 	}
 	args, script, err := st.runArgs(c)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	env := st.vars()
 	cwd := st.absolute(".")
@@ -61,7 +53,7 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	nameSockets(mounts)
 	parts, err := st.mountKeyParts(ctx, mounts)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if isolated {
 		parts = append(parts, "--network=none")
@@ -72,7 +64,7 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	if named := pairs(st.buildArgs); len(named) > 0 {
 		text = fmt.Sprintf("RUN |%d %s %s", len(named), strings.Join(named, " "), strings.Join(args, " "))
 	}
-	return st.change(ctx, text, key, func(dir string) error {
+	return &change{text: text, key: key, make: st.capture(func(ctx context.Context, dir string) error {
 		set, err := st.openMounts(ctx, mounts)
 		defer set.close()
 		if err != nil {
@@ -80,7 +72,7 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 		}
 		st.tree.changedBy = userOf(dir, st.config.Config.User)
 		return st.execute(ctx, dir, &command{args: args, script: script, cwd: cwd, env: env, isolated: isolated, mounts: set})
-	})
+	})}, nil
 }
 
 // A command is a program that RUN starts.
@@ -179,7 +171,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 		if ee.ExitCode() == 127 {
 			why = ": a program was not found in the image" + why
 		}
-		return &runError{fmt.Errorf("the command ended with %s%s", ee, why), log.bytes()}
+		return &program.Error{Err: fmt.Errorf("the command ended with %s%s", ee, why), Log: log.bytes()}
 	}
 	return err
 }

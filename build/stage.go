@@ -22,25 +22,37 @@ import (
 	"hpcc/runtime"
 )
 
-// A stage is the state of one FROM during the build.
+// A stage is one FROM during the build: its state, and what executes instructions.
 type stage struct {
+	state
 	b          *builder
 	index      int
 	number     int // number of the current step
 	platform   *v1.Platform
-	base       v1.Image
-	config     *v1.ConfigFile
-	added      []mutate.Addendum // layers of this build on top of base
-	key        string            // digest of everything that determines the file system
 	tree       *tree
-	buildArgs  map[string]string // ARGs that no later ENV of the same name has replaced
-	ownCmd     bool              // the stage has a CMD of its own
-	interval   time.Duration     // the health check's start interval, which v1.HealthConfig lacks
-	steps      []keyedResult     // steps that changed the file system, including those of stages below
-	created    time.Time         // when the last step ran
-	saved      time.Duration     // original duration of the current cached step
-	fetched    atomic.Bool       // something was downloaded
-	lostOwners atomic.Bool       // the current step's changes of owners are lost
+	saved      time.Duration // original duration of the current cached step
+	fetched    atomic.Bool   // something was downloaded
+	lostOwners atomic.Bool   // the current step's changes of owners are lost
+}
+
+// A state is the result of the instructions so far, from which a stage or an image continues.
+type state struct {
+	base      v1.Image
+	config    *v1.ConfigFile
+	added     []mutate.Addendum // layers and history of this build on top of base
+	key       string            // digest of everything that determines the file system
+	steps     []keyedResult     // steps that changed the file system, including those of stages below
+	created   time.Time         // when the last step ran
+	buildArgs map[string]string // ARGs that no later ENV of the same name has replaced
+	interval  time.Duration     // the health check's start interval, which v1.HealthConfig lacks
+	ownCmd    bool              // the stage has a CMD of its own
+}
+
+// next returns the state with which a stage begins that continues this one.
+func (s state) next() state {
+	s.config, s.buildArgs, s.ownCmd = s.config.DeepCopy(), maps.Clone(s.buildArgs), false
+	s.added, s.steps = slices.Clip(s.added), slices.Clip(s.steps)
+	return s
 }
 
 // ignoresCache reports whether the steps of the stage run again.
@@ -72,15 +84,6 @@ func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 		st.created = time.Unix(0, 0).UTC()
 	}
 	st.tree = &tree{b: st.b, image: img}
-}
-
-// continueFrom initializes the stage with the result of another stage.
-func (st *stage) continueFrom(p *stage) {
-	st.base, st.config, st.key, st.interval, st.created = p.base, p.config.DeepCopy(), p.key, p.interval, p.created
-	st.added = append([]mutate.Addendum(nil), p.added...)
-	st.steps = append([]keyedResult(nil), p.steps...)
-	maps.Copy(st.buildArgs, p.buildArgs)
-	st.tree = p.tree.fork()
 }
 
 // image assembles the stage's image.
@@ -160,11 +163,6 @@ func (st *stage) record(text string, layer v1.Layer) {
 // ownersLost describes a step whose changes of owners could not be recorded.
 const ownersLost = "owners, set-id bits after chown and capabilities that it gave were not recorded"
 
-// mark records in the image's history that the last step lost owners.
-func (st *stage) mark() {
-	st.added[len(st.added)-1].History.Comment = "hpcc: " + ownersLost
-}
-
 // configure executes an instruction that only changes the configuration.
 func (st *stage) configure(c instructions.Command, text string) error {
 	cfg := &st.config.Config
@@ -221,6 +219,8 @@ func (st *stage) configure(c instructions.Command, text string) error {
 		cfg.Healthcheck = &v1.HealthConfig{Test: c.Health.Test, Interval: c.Health.Interval, Timeout: c.Health.Timeout,
 			StartPeriod: c.Health.StartPeriod, Retries: c.Health.Retries}
 		st.interval = c.Health.StartInterval
+	case *instructions.WorkdirCommand: // the root; see workdir
+		cfg.WorkingDir, text = "/", "WORKDIR /"
 	case *instructions.OnbuildCommand:
 		cfg.OnBuild = append(cfg.OnBuild, c.Expression)
 	default:

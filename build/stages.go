@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -177,15 +176,14 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 			return nil, err
 		}
 	}
-	st := &stage{b: b, index: i, number: b.first(i), buildArgs: map[string]string{}}
-	started := time.Now()
-	st.report(Event{Text: def.SourceCode})
-	b.Inputs.did(i, def.SourceCode, def.Location, nil)
-	if err := b.from(ctx, st); err != nil {
-		st.fail(ctx, def.SourceCode, started)
+	st := &stage{b: b, index: i, number: b.first(i), state: state{buildArgs: map[string]string{}}}
+	if err := st.reported(ctx, def.SourceCode, func() (bool, error) {
+		b.Inputs.did(i, def.SourceCode, def.Location, nil)
+		err := b.from(ctx, st)
+		return !st.fetched.Load(), err
+	}); err != nil {
 		return nil, b.at(def.Location, def.SourceCode, err)
 	}
-	st.report(Event{Text: def.SourceCode, Done: true, Cached: !st.fetched.Load(), Took: time.Since(started)})
 	triggers := st.config.Config.OnBuild
 	st.config.Config.OnBuild = nil
 	for _, t := range triggers {
@@ -273,7 +271,7 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		if err != nil {
 			return err
 		}
-		st.continueFrom(parent)
+		st.state, st.tree = parent.next(), parent.tree.fork()
 		return nil
 	}
 	if b.isEmptyImage(name) {

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -47,6 +48,14 @@ type result struct {
 	lostOwners bool                 // owners were lost: another host could give a different layer
 }
 
+// A change is a step that changes the file system.
+type change struct {
+	text string // the instruction, for the image's history
+	key  string // digest of all inputs: results with the same key are the same
+	next string // key of the state after it; "": key
+	make func(context.Context) (result, error)
+}
+
 // do executes one instruction. loc is its position; for triggers, that of FROM.
 func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
 	text := written(c)
@@ -57,173 +66,130 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	st.report(Event{Text: text})
-	started := time.Now()
-	st.saved = 0
-	err := st.expand(c)
-	st.b.Inputs.did(st.index, text, loc, c)
-	cached := true
-	if err == nil {
-		switch c := c.(type) {
-		case *instructions.RunCommand:
-			cached, err = st.run(ctx, c)
-		case *instructions.CopyCommand:
-			cached, err = st.copy(ctx, c)
-		case *instructions.AddCommand:
-			cached, err = st.add(ctx, c)
-		case *instructions.WorkdirCommand:
-			cached, err = st.workdir(ctx, c)
-		default:
-			err = st.configure(c, text)
+	return st.b.at(loc, text, st.reported(ctx, text, func() (bool, error) {
+		err := st.expand(c)
+		st.b.Inputs.did(st.index, text, loc, c)
+		if err != nil {
+			return false, err
 		}
+		step, err := st.change(ctx, c)
+		switch {
+		case err != nil:
+			return false, err
+		case step == nil:
+			return true, st.configure(c, text)
+		}
+		return st.step(ctx, step)
+	}))
+}
+
+// change returns what an instruction changes in the file system; nil if it only changes the
+// configuration.
+func (st *stage) change(ctx context.Context, c instructions.Command) (*change, error) {
+	switch c := c.(type) {
+	case *instructions.RunCommand:
+		return st.run(ctx, c)
+	case *instructions.CopyCommand:
+		return st.copy(ctx, c)
+	case *instructions.AddCommand:
+		return st.add(ctx, c)
+	case *instructions.WorkdirCommand:
+		return st.workdir(c), nil
 	}
+	return nil, nil
+}
+
+// step executes a change: it finds or makes the result and adds it to the state.
+func (st *stage) step(ctx context.Context, c *change) (cached bool, err error) {
+	res, cached, err := st.result(ctx, c.key, c.make)
 	if err != nil {
-		st.fail(ctx, text, started)
-		return st.b.at(loc, text, err)
+		return false, err
 	}
-	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(started)}
 	if cached {
-		e.Saved = max(0, st.saved-e.Took)
+		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // do not trust the record
 	}
-	st.report(e)
-	return nil
-}
-
-// change executes an instruction that changes the file system. key must include all inputs.
-// work makes the changes in the directory dir; the difference is the layer.
-func (st *stage) change(ctx context.Context, text, key string, work func(dir string) error) (bool, error) {
-	return st.step(ctx, text, key, func() (result, error) { return st.capture(ctx, work) })
-}
-
-// write executes an instruction that adds files to the image: fill writes the layer, based
-// on the tree in dir. The files are added to the tree only when a later step needs them.
-func (st *stage) write(ctx context.Context, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
-	return st.step(ctx, text, key, func() (result, error) {
-		dir, done, err := st.tree.readOnlyView(ctx)
-		if err != nil {
-			return result{}, err
+	var layer v1.Layer
+	if res.Layer != nil {
+		if layer, err = st.b.store.Layer(*res.Layer); err != nil {
+			return cached, fmt.Errorf("reading the step's layer: %w", err)
 		}
-		defer done()
-		return st.fill(ctx, dir, fill)
-	})
+		if !res.inTree {
+			st.tree.pending = append(st.tree.pending, timedLayer{layer, res.times})
+		}
+	}
+	st.key, st.created = cmp.Or(c.next, c.key), res.Created
+	st.record(c.text, layer)
+	if res.lostOwners {
+		st.key = digestOf(c.key, "lostOwners")
+		st.added[len(st.added)-1].History.Comment = "hpcc: " + ownersLost
+	}
+	return cached, nil
 }
 
-// fill stores the layer that adds files to the tree in dir.
-func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *unpack.LayerWriter) error) (result, error) {
-	var times map[string]time.Time
-	res, err := st.keep(ctx, func(out io.Writer) (int, error) {
-		notes, err := unpack.OpenNotes(dir)
-		if err != nil {
-			return 0, err
-		}
-		w := unpack.NewLayerWriter(out, dir, notes, st.b.now())
-		if st.b.Reproducible {
-			w.Newest = st.b.stamp
-		}
-		if err := fill(dir, w); err != nil {
-			return 0, err
-		}
-		times = w.Times
-		return w.Close()
-	})
-	res.times = times
-	return res, err
-}
-
-// A timedLayer is a layer with the exact times of files, which BuildKit's snapshots keep, too: a
-// program that compares times must not take a file for older than it is.
-type timedLayer struct {
-	v1.Layer
-	times map[string]time.Time
-}
-
-// step looks up a step in the cache, or else runs it.
-func (st *stage) step(ctx context.Context, text, key string, make func() (result, error)) (cached bool, err error) {
-	st.key = key
+// result returns the result of a key: from the store, from the cache of another build or of a
+// registry, or else the one that make returns, which it stores.
+func (st *stage) result(ctx context.Context, key string, make func(context.Context) (result, error)) (res result, cached bool, err error) {
 	res, ok := st.cached(key)
 	if !ok && !st.ignoresCache() {
 		// Another build may be running the same step: wait for its result.
 		defer st.b.store.Alone(ctx, "build", key)()
 		res, ok = st.cached(key)
 	}
-	if !ok {
-		if res, ok = st.imported(ctx, key); !ok {
-			started := time.Now()
-			if res, err = make(); err != nil {
-				return false, err
-			}
+	if ok {
+		st.steps = append(st.steps, keyedResult{key, res})
+		return res, true, nil
+	}
+	if res, cached = st.imported(ctx, key); !cached {
+		started := time.Now()
+		if res, err = make(ctx); err != nil {
+			return res, false, err
+		}
+		if res.Same == "" {
 			res.Seconds = time.Since(started).Round(time.Millisecond).Seconds()
 			res.Created = time.Now().UTC().Round(0) // without the monotonic clock, as in the record
 		}
-		if res.lostOwners {
-			st.key = digestOf(key, "lostOwners")
-		} else if err := st.learn(key, res); err != nil {
-			return false, err
-		}
-	} else {
-		st.steps = append(st.steps, keyedResult{key, res})
 	}
-	if ok {
-		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // do not trust the record
-	}
-	st.created = res.Created
 	if res.lostOwners {
-		defer st.mark()
+		return res, cached, nil
 	}
-	if res.Layer == nil {
-		st.record(text, nil)
-		return ok, nil
-	}
-	layer, err := st.b.store.Layer(*res.Layer)
-	if err != nil {
-		return ok, fmt.Errorf("reading the step's layer: %w", err)
-	}
-	st.record(text, layer)
-	if !res.inTree {
-		st.tree.pending = append(st.tree.pending, timedLayer{layer, res.times})
-	}
-	return ok, nil
-}
-
-// learn stores the result of a step.
-func (st *stage) learn(key string, res result) error {
 	data, err := json.Marshal(res)
 	if err == nil {
 		err = st.b.store.Cache("build", key, data)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the step in the cache: %w", err)
+		return res, false, fmt.Errorf("keeping the step in the cache: %w", err)
 	}
 	st.steps = append(st.steps, keyedResult{key, res})
-	return nil
+	return res, cached, nil
 }
 
-// same returns the key of the step that is known to be equivalent to the one with key defined.
-func (st *stage) same(ctx context.Context, defined string) (string, bool) {
-	res, ok := st.cached(defined)
-	if !ok {
-		res, ok = st.imported(ctx, defined)
+// same returns the key that stands for the content behind the key defined. compute reads the content; it
+// is called only if no cache has the result.
+func (st *stage) same(ctx context.Context, defined string, compute func() (string, error)) (string, error) {
+	res, _, err := st.result(ctx, defined, func(context.Context) (res result, err error) {
+		res.Same, err = compute()
+		return res, err
+	})
+	if err == nil && !stepKey().MatchString(res.Same) { // a damaged record
+		return compute()
 	}
-	if ok = ok && stepKey().MatchString(res.Same); ok {
-		st.steps = append(st.steps, keyedResult{defined, res})
-	}
-	return res.Same, ok
+	return res.Same, err
 }
 
-// cached looks up a step. A record without its layer is a miss.
+// cached looks up a key in the store. A record without its layer is a miss.
 func (st *stage) cached(key string) (result, bool) {
 	var res result
 	if st.ignoresCache() {
 		return res, false
 	}
 	data, err := st.b.store.Cached("build", key)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			st.b.badRecord(key, err)
-		}
+	if errors.Is(err, fs.ErrNotExist) {
 		return res, false
 	}
-	if err := json.Unmarshal(data, &res); err != nil {
+	if err == nil {
+		err = json.Unmarshal(data, &res)
+	}
+	if err != nil {
 		st.b.badRecord(key, err)
 		return result{}, false
 	}
@@ -238,20 +204,65 @@ func (b *builder) badRecord(key string, err error) {
 	b.report(Event{Warning: fmt.Sprintf("reading the build cache, record %.12s: %v", key, err)})
 }
 
-// capture runs a step on a view of the tree and stores the changes.
-func (st *stage) capture(ctx context.Context, work func(dir string) error) (result, error) {
-	dir, err := st.tree.view(ctx)
-	if err != nil {
-		return result{}, err
+// capture returns the function that makes a change by work on a view of the tree. The difference is the
+// layer.
+func (st *stage) capture(work func(ctx context.Context, dir string) error) func(context.Context) (result, error) {
+	return func(ctx context.Context) (result, error) {
+		dir, err := st.tree.view(ctx)
+		if err != nil {
+			return result{}, err
+		}
+		st.lostOwners.Store(false)
+		if err := work(ctx, dir); err != nil {
+			st.tree.discard()
+			return result{}, err
+		}
+		res, err := st.keep(ctx, st.tree.commit)
+		res.inTree, res.lostOwners = true, st.lostOwners.Load()
+		return res, err
 	}
-	st.lostOwners.Store(false)
-	if err := work(dir); err != nil {
-		st.tree.discard()
-		return result{}, err
+}
+
+// fill returns the function that makes a change whose layer write writes, based on the tree in dir, or on
+// an empty one. The files are added to the tree only when a later step needs them.
+func (st *stage) fill(onEmpty bool, write func(ctx context.Context, dir string, w *unpack.LayerWriter) error) func(context.Context) (result, error) {
+	return func(ctx context.Context) (res result, err error) {
+		dir, done := "", func() {}
+		if onEmpty {
+			dir, err = st.scratch()
+		} else {
+			dir, done, err = st.tree.readOnlyView(ctx)
+		}
+		if err != nil {
+			return result{}, err
+		}
+		defer done()
+		var times map[string]time.Time
+		res, err = st.keep(ctx, func(out io.Writer) (int, error) {
+			notes, err := unpack.OpenNotes(dir)
+			if err != nil {
+				return 0, err
+			}
+			w := unpack.NewLayerWriter(out, dir, notes, st.b.now())
+			if st.b.Reproducible {
+				w.Newest = st.b.stamp
+			}
+			if err := write(ctx, dir, w); err != nil {
+				return 0, err
+			}
+			times = w.Times
+			return w.Close()
+		})
+		res.times = times
+		return res, err
 	}
-	res, err := st.keep(ctx, st.tree.commit)
-	res.inTree, res.lostOwners = true, st.lostOwners.Load()
-	return res, err
+}
+
+// A timedLayer is a layer with the exact times of files, which BuildKit's snapshots keep, too: a
+// program that compares times must not take a file for older than it is.
+type timedLayer struct {
+	v1.Layer
+	times map[string]time.Time
 }
 
 // keep stores the layer that write writes, an uncompressed tar, unless it has no entries.
