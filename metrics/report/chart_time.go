@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"iter"
 
 	"hpcc/metrics"
 )
@@ -147,18 +148,26 @@ func thin(points []point) []point {
 	return out
 }
 
-// valid reports whether a sample is later than the previous one, which was taken at the time
-// previous, and not impossibly late.
-func valid(s *metrics.Sample, previous float64) bool { return s.At > previous && s.At < most }
+// samples yields the samples of a record that are later than the one before, which was at the time previous for the first,
+// and not impossibly late.
+func samples(r *metrics.Record, previous float64) iter.Seq[*metrics.Sample] {
+	return func(yield func(*metrics.Sample) bool) {
+		for i := range r.Samples {
+			s := &r.Samples[i]
+			if s.At <= previous || s.At >= most {
+				continue
+			}
+			if previous = s.At; !yield(s) {
+				return
+			}
+		}
+	}
+}
 
 // cpuSeries returns the mean number of busy processors between samples.
 func cpuSeries(r *metrics.Record) (a series) {
 	at, cpu := 0.0, 0.0
-	for i := range r.Samples {
-		s := &r.Samples[i]
-		if !valid(s, at) {
-			continue
-		}
+	for s := range samples(r, 0) {
 		now := max(s.CPU, cpu) // the sum may shrink, because it excludes children that ended
 		a.points = append(a.points, point{s.At, min((now-cpu)/(s.At-at), most)})
 		at, cpu = s.At, now
@@ -173,15 +182,11 @@ func cpuSeries(r *metrics.Record) (a series) {
 // samples have proportional set sizes; those of the others are estimated from the resident set
 // size and the last known ratio.
 func memorySeries(r *metrics.Record) (a series) {
-	at, part, peak := -1.0, 1.0, most
+	part, peak := 1.0, most
 	if r.Footer != nil && r.Footer.MemoryFrom == "pss" {
 		a.suffix, peak = ", proportional (PSS)", float64(r.Footer.Memory)
 	}
-	for i := range r.Samples {
-		s := &r.Samples[i]
-		if !valid(s, at) {
-			continue
-		}
+	for s := range samples(r, -1) {
 		v := float64(s.RSS)
 		if s.Cgroup != nil && s.Cgroup.Memory > 0 && !r.Header.Limits.Shared && (r.Footer == nil || r.Footer.MemoryFrom == "cgroup") {
 			v = float64(s.Cgroup.Memory - s.Cgroup.Cache)
@@ -192,7 +197,6 @@ func memorySeries(r *metrics.Record) (a series) {
 			v = min(v*part, peak)
 		}
 		a.points = append(a.points, point{s.At, max(v, 0)})
-		at = s.At
 	}
 	if n := r.Header.Asked.Memory; n > 0 {
 		a.limits = append(a.limits, limit{"requested", float64(n)})
@@ -205,23 +209,16 @@ func memorySeries(r *metrics.Record) (a series) {
 
 // gpuSeries returns the mean utilisation of the GPUs, as a fraction of 1.
 func gpuSeries(r *metrics.Record) (a series) {
-	at := -1.0
-	for i := range r.Samples {
-		s := &r.Samples[i]
-		if !valid(s, at) {
-			continue
-		}
+	for s := range samples(r, -1) {
 		var parts []float64
 		for _, g := range s.GPUs {
 			if !g.Unknown {
 				parts = append(parts, min(max(g.Utilisation, 0), 100)/100)
 			}
 		}
-		if len(parts) == 0 {
-			continue
+		if len(parts) > 0 {
+			a.points = append(a.points, point{s.At, busiest(parts, r.Header.Asked.GPUs)})
 		}
-		a.points = append(a.points, point{s.At, busiest(parts, r.Header.Asked.GPUs)})
-		at = s.At
 	}
 	return a
 }

@@ -17,30 +17,17 @@ func (r *Report) Markdown(out io.Writer) error {
 	for _, c := range r.Comparisons {
 		fmt.Fprintf(w, "**%s**\n\n", markdown(c.Headline))
 	}
-	r.systemsTable().markdown(w)
-	fmt.Fprint(w, "\n## Figures\n\n")
-	figures := r.figuresTable(false)
-	figures.markdown(w)
-	if figures.Caption != "" {
-		fmt.Fprintf(w, "\n%s\n", markdown(figures.Caption))
-	}
-	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
-		fmt.Fprint(w, "\n## What differs\n\n")
-		t.markdown(w)
-	}
-	for _, c := range r.Comparisons {
-		if len(c.Text) > 0 {
-			fmt.Fprintf(w, "\n## %s against %s\n\n", markdown(c.Other), markdown(c.Base))
+	for _, p := range r.parts() {
+		if p.heading != "" {
+			fmt.Fprintf(w, "\n## %s\n\n", markdown(p.heading))
 		}
-		for _, l := range c.Text {
-			fmt.Fprintf(w, "* %s\n", markdown(l))
+		if p.table != nil {
+			p.table.markdown(w)
+			if p.table.Caption != "" {
+				fmt.Fprintf(w, "\n%s\n", markdown(p.table.Caption))
+			}
 		}
-	}
-	for _, s := range r.Systems {
-		if len(s.Advice) > 0 {
-			fmt.Fprintf(w, "\n## Advice for %s\n\n", markdown(s.Name))
-		}
-		for _, l := range s.Advice {
+		for _, l := range p.list {
 			fmt.Fprintf(w, "* %s\n", markdown(l))
 		}
 	}

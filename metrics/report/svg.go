@@ -41,14 +41,16 @@ type point struct{ x, y float64 }
 
 // curve draws a line through points.
 func (d *drawing) curve(class string, points []point) {
-	fmt.Fprintf(&d.b, `<polyline class="%s" points="`, class)
+	fmt.Fprintf(&d.b, `<polyline class="%s" points="%s"/>`, class, coordinates(points))
+}
+
+// coordinates returns the points of a polyline.
+func coordinates(points []point) string {
+	list := make([]string, len(points))
 	for i, p := range points {
-		if i > 0 {
-			d.b.WriteByte(' ')
-		}
-		d.b.WriteString(num(p.x) + "," + num(p.y))
+		list[i] = num(p.x) + "," + num(p.y)
 	}
-	d.b.WriteString(`"/>`)
+	return strings.Join(list, " ")
 }
 
 // mark draws a small shape that depends on the system.

@@ -352,12 +352,6 @@ func (d *drawing) thread(line []point, good float64, best bool) {
 	if best {
 		class, width, full = "c1", "3", 1
 	}
-	fmt.Fprintf(&d.b, `<polyline class="%s" fill="none" stroke="currentColor" stroke-width="%s" stroke-opacity="%s" points="`, class, width, strconv.FormatFloat(full, 'f', 2, 64))
-	for i, p := range line {
-		if i > 0 {
-			d.b.WriteByte(' ')
-		}
-		d.b.WriteString(num(p.x) + "," + num(p.y))
-	}
-	d.b.WriteString(`"/>`)
+	fmt.Fprintf(&d.b, `<polyline class="%s" fill="none" stroke="currentColor" stroke-width="%s" stroke-opacity="%s" points="%s"/>`,
+		class, width, strconv.FormatFloat(full, 'f', 2, 64), coordinates(line))
 }

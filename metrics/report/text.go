@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -18,41 +19,51 @@ func (r *Report) Text(out io.Writer) error {
 	for _, c := range r.Comparisons {
 		fmt.Fprintln(w, sentence(c.Headline))
 	}
-	if len(r.Notes)+len(r.Comparisons) > 0 {
-		fmt.Fprintln(w)
-	}
-	r.systemsTable().text(w)
-	figures := r.figuresTable(false)
-	fmt.Fprintln(w)
-	figures.text(w)
-	if figures.Caption != "" {
-		fmt.Fprintln(w, figures.Caption)
-	}
-	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
-		t.Head[0] = "what differs"
-		fmt.Fprintln(w)
-		t.text(w)
-	}
-	for _, c := range r.Comparisons {
-		if len(c.Text) > 0 {
-			fmt.Fprintf(w, "\n%s against %s:\n", c.Other, c.Base)
-			list(w, c.Text)
+	for i, p := range r.parts() {
+		if i > 0 || len(r.Notes)+len(r.Comparisons) > 0 {
+			fmt.Fprintln(w)
 		}
-	}
-	for _, s := range r.Systems {
-		if len(s.Advice) > 0 {
-			fmt.Fprintf(w, "\nadvice for %s:\n", s.Name)
-			list(w, s.Advice)
+		if p.table == nil {
+			fmt.Fprintf(w, "%s:\n", p.label)
+			for _, l := range p.list {
+				fmt.Fprintf(w, "  * %s\n", sentence(l))
+			}
+			continue
+		}
+		if p.label != "" {
+			p.table.Head[0] = p.label
+		}
+		p.table.text(w)
+		if p.table.Caption != "" {
+			fmt.Fprintln(w, p.table.Caption)
 		}
 	}
 	Sections(r.Sections).text(w)
 	return w.Flush()
 }
 
-func list(w io.Writer, lines []string) {
-	for _, l := range lines {
-		fmt.Fprintf(w, "  * %s\n", sentence(l))
+// A part is a part of a report in text and Markdown: a table or a list.
+type part struct {
+	heading string // in Markdown, or ""
+	label   string // in text: the head of the table's first column, if not "", or the line before the list
+	table   *Table
+	list    []string
+}
+
+// parts returns the parts of the report before its sections.
+func (r *Report) parts() []part {
+	list := []part{{table: r.systemsTable()}, {heading: "Figures", table: r.figuresTable(false)}}
+	if t := r.propertiesTable(false); len(r.Systems) > 1 && len(t.Rows) > 0 {
+		list = append(list, part{heading: "What differs", label: "what differs", table: t})
 	}
+	for _, c := range r.Comparisons {
+		what := c.Other + " against " + c.Base
+		list = append(list, part{heading: what, label: what, list: c.Text})
+	}
+	for _, s := range r.Systems {
+		list = append(list, part{heading: "Advice for " + s.Name, label: "advice for " + s.Name, list: s.Advice})
+	}
+	return slices.DeleteFunc(list, func(p part) bool { return p.table == nil && len(p.list) == 0 })
 }
 
 // text writes a table in columns.
