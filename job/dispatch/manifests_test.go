@@ -5,25 +5,40 @@ import (
 	"path/filepath"
 	"testing"
 
+	"hpcc/job"
 	"hpcc/testdata/jobtest"
 	"hpcc/testdata/testenv"
 )
 
-// TestManifests has a real API server validate every golden manifest.
+// TestManifests has a real API server validate the manifest of every recorded job.
 func TestManifests(t *testing.T) {
-	for _, target := range []string{"kubernetes", "openshift", "argo"} {
-		t.Run(target, func(t *testing.T) {
-			list := goldenManifests(t, "testdata/*."+target)
-			if target == "openshift" { // the example of docs/biggan.md
-				list = append(list, goldenManifests(t, "../../testdata/biggan/*.yaml")...)
+	for _, target := range []job.Target{job.Kubernetes, job.OpenShift, job.Argo} {
+		t.Run(string(target), func(t *testing.T) {
+			list := manifests(t, target)
+			if target == job.OpenShift {
+				for name, text := range around(t) {
+					list = append(list, jobtest.Manifest{Name: "around-" + name, Text: text})
+				}
+				list = append(list, goldenManifests(t, "../../testdata/biggan/*.yaml")...) // the example of docs/biggan.md
 			}
-			jobtest.CheckManifests(t, target, list)
+			jobtest.CheckManifests(t, string(target), list)
 		})
 	}
 }
 
-// TestWorkflows has the real "argo lint" validate the golden files for Argo.
-func TestWorkflows(t *testing.T) { jobtest.CheckWorkflows(t, goldenManifests(t, "testdata/*.argo")) }
+// TestWorkflows has the real "argo lint" validate the workflow of every recorded job.
+func TestWorkflows(t *testing.T) { jobtest.CheckWorkflows(t, manifests(t, job.Argo)) }
+
+// manifests returns the manifests of the recorded jobs for a target.
+func manifests(t *testing.T, target job.Target) (list []jobtest.Manifest) {
+	t.Helper()
+	for _, r := range renderings(t) {
+		if r.target == target {
+			list = append(list, jobtest.Manifest{Name: r.name + "." + string(target), Text: rendered(t, r)})
+		}
+	}
+	return list
+}
 
 // goldenManifests returns the files that match a pattern.
 func goldenManifests(t *testing.T, pattern string) (found []jobtest.Manifest) {

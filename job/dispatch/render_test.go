@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +24,18 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-func TestRender(t *testing.T) {
+// A rendering is a job for one target. The files testdata/NAME.txt have the lines in which a script or a manifest
+// differs from that of the job "plain", which testdata/plain.TARGET has in full, as have workflows with steps.
+type rendering struct {
+	name   string
+	target job.Target
+	job    *job.Job
+}
+
+// renderings returns the recorded jobs.
+func renderings(t *testing.T) (list []rendering) {
+	t.Helper()
+	add := func(name string, j *job.Job, target job.Target) { list = append(list, rendering{name, target, j}) }
 	jobs := map[string]*job.Job{
 		"plain": jobtest.Plain(),
 		"array": jobtest.With(func(j *job.Job) {
@@ -81,10 +94,10 @@ func TestRender(t *testing.T) {
 	spread := jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
 	for _, target := range targets() {
 		if target != job.Argo {
-			golden(t, "ray", ray, target)
+			add("ray", ray, target)
 		}
 		if !target.Pods() {
-			golden(t, "spread", spread, target)
+			add("spread", spread, target)
 		}
 	}
 	measured := jobtest.With(func(j *job.Job) {
@@ -98,20 +111,48 @@ func TestRender(t *testing.T) {
 	})
 	full := jobtest.With(func(j *job.Job) { j.SetPack(false); j.Array = jobtest.Array(t, "1-2000") })
 	for _, target := range []job.Target{job.Local, "slurm", "gridengine", "lsf", "pbs"} {
-		golden(t, "measured", measured, target)
-		golden(t, "packed", packed, target)
-		golden(t, "packedfull", full, target)
+		add("measured", measured, target)
+		add("packed", packed, target)
+		add("packedfull", full, target)
 	}
 	pod := podJobs(t)
-	for target, list := range map[job.Target]map[string]*job.Job{"slurm": slurm, "gridengine": gridEngine, "lsf": shapes, "pbs": shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {
+	for target, own := range map[job.Target]map[string]*job.Job{"slurm": slurm, "gridengine": gridEngine, "lsf": shapes, "pbs": shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {
 		for name, j := range jobs {
 			if j.Interactive && (target == "pbs" || target == job.Argo) {
 				continue
 			}
-			golden(t, name, j, target)
+			add(name, j, target)
 		}
-		for name, j := range list {
-			golden(t, name, j, target)
+		for name, j := range own {
+			add(name, j, target)
+		}
+	}
+	return list
+}
+
+// TestRender compares the scripts and manifests of all jobs with the recorded ones, and has bash parse the scripts.
+func TestRender(t *testing.T) {
+	all := map[string]map[job.Target]string{}
+	for _, r := range renderings(t) {
+		if all[r.name] == nil {
+			all[r.name] = map[job.Target]string{}
+		}
+		all[r.name][r.target] = rendered(t, r)
+	}
+	for name, texts := range all {
+		var changes jobtest.Merged
+		for _, to := range slices.Backward(jobtest.Targets) {
+			text, ok := texts[to]
+			switch {
+			case !ok:
+			case name == "plain" || name == "steps" || name == "replaced":
+				compare(t, name+"."+string(to), text)
+			default:
+				changes.Add(to, jobtest.LineDiff(jobtest.Lines(t, to, all["plain"][to]), jobtest.Lines(t, to, text)))
+			}
+		}
+		if len(changes) > 0 {
+			compare(t, name+".txt", string(changes.Text()))
 		}
 	}
 }
@@ -181,29 +222,47 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 	}
 }
 
-// TestAround compares the objects that OpenShift needs around a job with recorded manifests.
-func TestAround(t *testing.T) {
+// around returns the objects that OpenShift needs around a job, by name.
+func around(t *testing.T) map[string]string {
+	t.Helper()
 	gpu := jobtest.With(func(j *job.Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
+	native := *gpu
+	native.Native = []string{"priorityClassName: system-node-critical", "metadata: {annotations: {a: b}}"}
+	texts := map[string]string{}
 	for name, a := range map[string]kube.Around{
-		"around-build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
-		"around-git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
-		"around-deploy": {Build: &kube.Build{Arch: "amd64"}, Deploy: true},
-		"around-base": {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main:docker/gpu", Base: "docker.io/lab/base:1", NoCache: true, Env: []string{"BUILD_LOGLEVEL=5"},
+		"build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
+		"git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
+		"deploy": {Build: &kube.Build{Arch: "amd64"}, Deploy: true},
+		"base": {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main:docker/gpu", Base: "docker.io/lab/base:1", NoCache: true, Env: []string{"BUILD_LOGLEVEL=5"},
 			Webhooks: []string{"github=hook", "gitlab=hook", "bitbucket=hook", "generic=other"}}},
-		"around-stream": {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#:docker", Base: "istag/shared/base:1"}},
+		"stream": {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#:docker", Base: "istag/shared/base:1"}},
+		"native": {Deploy: true},
 	} {
-		got, notes, err := kube.RenderAround(gpu, a)
+		j := gpu
+		if name == "native" {
+			j = &native
+		}
+		got, notes, err := kube.RenderAround(j, a)
 		if err != nil {
 			t.Errorf("RenderAround(%s): %v", name, err)
 			continue
 		}
-		compare(t, name, job.OpenShift, got, notes)
+		texts[name] = withNotes(got, notes)
 	}
-	native := *gpu
-	native.Native = []string{"priorityClassName: system-node-critical", "metadata: {annotations: {a: b}}"}
-	got, notes, err := kube.RenderAround(&native, kube.Around{Deploy: true})
-	testenv.Check(t, err)
-	compare(t, "around-native", job.OpenShift, got, notes)
+	return texts
+}
+
+// TestAround compares these objects with recorded ones: one in full, and the lines in which the others differ.
+func TestAround(t *testing.T) {
+	texts := around(t)
+	compare(t, "around.openshift", texts["build"])
+	var changes strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		for _, line := range jobtest.LineDiff(jobtest.Lines(t, job.OpenShift, texts["build"]), jobtest.Lines(t, job.OpenShift, texts[name])) {
+			changes.WriteString(name + " " + line + "\n")
+		}
+	}
+	compare(t, "around.txt", changes.String())
 	for _, c := range []struct {
 		want  string
 		image string
@@ -263,41 +322,46 @@ func TestPodsRefuse(t *testing.T) {
 	}
 }
 
-func golden(t *testing.T, name string, j *job.Job, target job.Target) {
+// rendered returns a script or a manifest, with its notes.
+func rendered(t *testing.T, r rendering) string {
 	t.Helper()
-	got, notes, err := Render(j, target)
+	got, notes, err := Render(r.job, r.target)
 	if err != nil {
-		t.Errorf("Render(%s, %s): %v", name, target, err)
-		return
+		t.Errorf("Render(%s, %s): %v", r.name, r.target, err)
+		return ""
 	}
 	// How many tasks run at once here is the machine's affair.
-	if target == job.Local && !j.Array.IsZero() && j.Array.Limit != 1 {
+	if r.target == job.Local && !r.job.Array.IsZero() && r.job.Array.Limit != 1 {
 		got = regexp.MustCompile(`--parallel=\d+`).ReplaceAllString(got, "--parallel=N")
 	}
-	compare(t, name, target, got, notes)
-	if target.Pods() && !j.Interactive {
-		return // testdata/kube has the server itself look
+	if r.target.Pods() && !r.job.Interactive {
+		return withNotes(got, notes) // testdata/kube has the server itself look
 	}
 	check := exec.Command("bash", "-n")
 	check.Stdin = strings.NewReader(got)
 	if out, err := check.CombinedOutput(); err != nil {
-		t.Errorf("bash refuses the script of %s for %s: %s", name, target, out)
+		t.Errorf("bash refuses the script of %s for %s: %s", r.name, r.target, out)
 	}
+	return withNotes(got, notes)
 }
 
-// compare holds what was written to its golden file.
-func compare(t *testing.T, name string, target job.Target, got string, notes []string) {
-	t.Helper()
+func withNotes(text string, notes []string) string {
 	for _, n := range notes {
-		got += "# note: " + n + "\n"
+		text += "# note: " + n + "\n"
 	}
-	file := filepath.Join("testdata", name+"."+string(target))
+	return text
+}
+
+// compare compares a text with its golden file.
+func compare(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
 	if *update {
 		testenv.Check(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {
-		t.Errorf("Render(%s, %s) differs from %s (%v); \"go test ./job/dispatch -update\" writes it anew, read the difference first. Got:\n%s", name, target, file, err, got)
+		t.Errorf("%s differs (%v); \"go test ./job/dispatch -update\" writes it anew, read the difference first. Got:\n%s", file, err, got)
 	}
 }
 
