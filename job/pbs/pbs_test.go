@@ -11,8 +11,8 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// TestPBSQueue parses output that was recorded from OpenPBS 23.06.06. After the first job, fields that nothing
-// reads are left out. In qstat-f-held.json, 102[] is an array that was held while two tasks ran.
+// TestPBSQueue parses output that was recorded from OpenPBS 23.06.06. Most jobs lack the fields
+// that nothing reads. In qstat-f-held.json, 102[] is an array that was held while two tasks ran.
 func TestPBSQueue(t *testing.T) {
 	f, err := os.Open("testdata/qstat-fxt.json")
 	testenv.Check(t, err)
