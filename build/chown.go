@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -79,7 +80,8 @@ func userOf(dir, word string) *unpack.User {
 	u := &unpack.User{UID: o.uid, GID: o.gid}
 	if _, err := strconv.Atoi(user); err == nil && (!grouped || group == "") {
 		u.GID = 0 // as in docker; unlike --chown
-		for _, l := range accounts(dir, "/etc/passwd") {
+		users, _ := accounts(dir, "/etc/passwd")
+		for _, l := range users {
 			if l[2] == user {
 				u.GID, _ = strconv.Atoi(l[3])
 				break
@@ -97,13 +99,15 @@ func identity(dir, word string, u *unpack.User) *fakeroot.Identity {
 		return id
 	}
 	name := ""
-	for _, l := range accounts(dir, "/etc/passwd") {
+	users, _ := accounts(dir, "/etc/passwd")
+	for _, l := range users {
 		if l[2] == strconv.Itoa(u.UID) {
 			name = l[0]
 			break
 		}
 	}
-	for _, l := range accounts(dir, "/etc/group") {
+	groups, _ := accounts(dir, "/etc/group")
+	for _, l := range groups {
 		gid, err := strconv.ParseUint(l[2], 10, 32)
 		if err == nil && name != "" && slices.Contains(strings.Split(l[3], ","), name) && !slices.Contains(id.Groups, uint32(gid)) && len(id.Groups) < maxGroups {
 			id.Groups = append(id.Groups, uint32(gid))
@@ -116,24 +120,23 @@ func identity(dir, word string, u *unpack.User) *fakeroot.Identity {
 const maxGroups = 65536
 
 // accounts returns the lines of the image's passwd or group file, split at colons. It leaves
-// out lines of fewer than four fields.
-func accounts(dir, file string) [][]string {
+// out lines of fewer than four fields. The error is [fs.ErrNotExist] if the file cannot be opened.
+func accounts(dir, file string) (out [][]string, err error) {
 	p, err := securejoin.SecureJoin(dir, file)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
 	if err != nil {
-		return nil
+		return nil, fs.ErrNotExist
 	}
 	defer f.Close()
-	var out [][]string
 	for sc := bufio.NewScanner(io.LimitReader(f, maxAccounts)); sc.Scan(); {
 		if l := strings.Split(sc.Text(), ":"); len(l) >= 4 {
 			out = append(out, l)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // maxAccounts limits the size of an image's passwd or group file, in bytes.
@@ -141,27 +144,21 @@ const maxAccounts = 1 << 20
 
 // account looks up a name in the image's passwd or group file. It returns user and group ID,
 // or only the group ID.
-func account(dir, file, name string) ([2]int, error) {
-	var n [2]int
-	p, err := securejoin.SecureJoin(dir, file)
+func account(dir, file, name string) (n [2]int, err error) {
+	lines, err := accounts(dir, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("the image has no %s to look up %q; give a number", file, name)
+	}
 	if err != nil {
 		return n, err
 	}
-	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
-	if err != nil {
-		return n, fmt.Errorf("the image has no %s to look up %q; give a number", file, name)
+	i := slices.IndexFunc(lines, func(l []string) bool { return l[0] == name })
+	if i < 0 {
+		return n, fmt.Errorf("%s of the image does not have %q", file, name)
 	}
-	defer f.Close()
-	for sc := bufio.NewScanner(io.LimitReader(f, maxAccounts)); sc.Scan(); {
-		l := strings.Split(sc.Text(), ":")
-		if len(l) < 4 || l[0] != name {
-			continue
-		}
-		n[0], err = strconv.Atoi(l[2])
-		if g, gerr := strconv.Atoi(l[3]); gerr == nil {
-			n[1] = g
-		}
-		return n, err
+	n[0], err = strconv.Atoi(lines[i][2])
+	if g, gerr := strconv.Atoi(lines[i][3]); gerr == nil {
+		n[1] = g
 	}
-	return n, fmt.Errorf("%s of the image does not have %q", file, name)
+	return n, err
 }

@@ -152,22 +152,16 @@ func (in *Inputs) repository(word, commit string, isContext bool) {
 	if len(commit) == 64 {
 		algorithm = "sha256"
 	}
-	in.add(attest.PublicURL(word), algorithm, commit)
-	if in != nil && isContext {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		in.source.URI, in.source.Digest = attest.PublicURL(word), map[string]string{algorithm: commit}
-	}
+	in.fetched(attest.PublicURL(word), algorithm, commit, isContext)
 }
 
-// download records a file from a server; that of the context is the origin of the recipe.
-func (in *Inputs) download(uri, sum string, isContext bool) {
-	hex := strings.TrimPrefix(sum, "sha256:")
-	in.add(uri, "sha256", hex)
+// fetched records a source from a server; that of the context is the origin of the recipe.
+func (in *Inputs) fetched(uri, algorithm, hexDigest string, isContext bool) {
+	in.add(uri, algorithm, hexDigest)
 	if in != nil && isContext {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.source.URI, in.source.Digest = uri, map[string]string{"sha256": hex}
+		in.source.URI, in.source.Digest = uri, map[string]string{algorithm: hexDigest}
 	}
 }
 

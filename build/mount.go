@@ -23,7 +23,6 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/envfile"
-	"hpcc/files"
 	"hpcc/unpack"
 )
 
@@ -471,19 +470,14 @@ const maxSecret = 64 << 20
 // openSecret mounts a secret from a file system in memory, to keep it off disks.
 func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 	id := secretID(m)
-	secret, ok := st.b.Secrets[id]
-	if !ok {
-		if m.Required {
-			return fmt.Errorf("no secret %q; add --secret id=%s,src=FILE", id, id)
-		}
+	text, ok, err := st.b.secret(id)
+	switch {
+	case err != nil:
+		return err
+	case !ok && m.Required:
+		return fmt.Errorf("no secret %q; add --secret id=%s,src=FILE", id, id)
+	case !ok:
 		return nil
-	}
-	text := []byte(os.Getenv(secret.Env))
-	if secret.File != "" {
-		var err error
-		if text, err = files.ReadFile(secret.File, maxSecret); err != nil {
-			return fmt.Errorf("reading secret %q: %w", id, err)
-		}
 	}
 	if m.Env != nil {
 		name := *m.Env

@@ -97,7 +97,7 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 	if u, err := url.Parse(word); err == nil {
 		name = strings.Trim(path.Base(u.Path), "./")
 	}
-	b.Inputs.add(public, "sha256", strings.TrimPrefix(f.Sum, "sha256:"))
+	b.Inputs.fetched(public, "sha256", strings.TrimPrefix(f.Sum, "sha256:"), false)
 	it := source.Item{Path: f.Path, Mode: 0o600}
 	if !b.Reproducible {
 		it.When = f.Modified
@@ -105,8 +105,8 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 	return source.Set{Name: name, Items: []source.Item{it}}, f.Sum, nil
 }
 
-// gitSecret returns a build secret for git.
-func (b *builder) gitSecret(id string) ([]byte, bool, error) {
+// secret returns the content of a build secret.
+func (b *builder) secret(id string) ([]byte, bool, error) {
 	secret, ok := b.Secrets[id]
 	if !ok {
 		return nil, false, nil
@@ -125,7 +125,7 @@ func (b *builder) gitSecret(id string) ([]byte, bool, error) {
 func (b *builder) clone(ctx context.Context, address, checksum string, keepGit bool) (*git.Checkout, error) {
 	r := entryOf(&b.fetches, &b.fetches.repos, fmt.Sprint(keepGit, checksum, " ", address))
 	r.once.Do(func() {
-		o := git.Repository{Address: address, KeepGit: keepGit, Checksum: checksum, Agent: b.SSH["default"], Secret: b.gitSecret}
+		o := git.Repository{Address: address, KeepGit: keepGit, Checksum: checksum, Agent: b.SSH["default"], Secret: b.secret}
 		if r.Checkout, r.err = git.Clone(ctx, b.work, o); r.err == nil {
 			b.Inputs.repository(address, r.Commit, address == b.given)
 		}
@@ -175,7 +175,7 @@ func (b *builder) fetchContext(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("downloading the context %q: %w", public, err)
 		}
-		b.Inputs.download(public, f.Sum, true)
+		b.Inputs.fetched(public, "sha256", strings.TrimPrefix(f.Sum, "sha256:"), true)
 		if err := b.contextOfFile(ctx, f.Path); err != nil {
 			return fmt.Errorf("reading the context %q: %w", public, err)
 		}
@@ -266,7 +266,7 @@ func (b *builder) fetchNamed(ctx context.Context, value string) (dir string, err
 	if err != nil {
 		return "", fmt.Errorf("downloading %q: %w", public, err)
 	}
-	b.Inputs.download(public, f.Sum, false)
+	b.Inputs.fetched(public, "sha256", strings.TrimPrefix(f.Sum, "sha256:"), false)
 	dir = f.Path + ".files"
 	isArchive, err := unpackInto(ctx, f.Path, dir)
 	if errors.Is(err, fs.ErrExist) { // another name has the same URL

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,13 +18,8 @@ import (
 func (t *Steps) moves(e build.Event) {
 	list := e.Moves
 	count := map[conda.Fate]int{}
-	allExact := true
 	for _, m := range list {
 		count[m.Fate]++
-		allExact = allExact && m.Fate.IsExact()
-	}
-	if allExact {
-		return
 	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
@@ -36,7 +32,7 @@ func (t *Steps) moves(e build.Event) {
 		for _, m := range list {
 			if m.Fate == fate && !fate.IsExact() {
 				t.object("move", nil, "platform", e.Platform, "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
-				terminal.Rowf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
+				terminal.Rowf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, cmp.Or(m.From, "-"), cmp.Or(m.To, "-"), m.Why)
 			}
 		}
 	}
@@ -76,7 +72,7 @@ func (t *Steps) Downloads(out io.Writer, platform string, list []conda.Download,
 			inCache, cached, from = inCache+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
-			terminal.Rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", terminal.Columns(column), d.Name, dash(d.Version), dash(d.Build), bytes, from)
+			terminal.Rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", terminal.Columns(column), d.Name, cmp.Or(d.Version, "-"), cmp.Or(d.Build, "-"), bytes, from)
 			continue
 		}
 		if err := enc.Encode(struct {
@@ -93,12 +89,4 @@ func (t *Steps) Downloads(out io.Writer, platform string, list []conda.Download,
 	}
 	t.Note(text)
 	return w.Flush()
-}
-
-// dash returns s, or "-" for an empty cell of a table.
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -253,13 +253,13 @@ func (a *buildArgs) parseImage(c *cli.Context, args []string) (err error) {
 	if a.Compression != "gzip" && a.Compression != "zstd" {
 		return text.Usagef("--compression %q is not gzip or zstd", a.Compression).Hint("leave it out, or write --compression zstd")
 	}
-	if a.Args, err = parseBuildArgs(c.StringSlice("build-arg")); err != nil {
+	if a.Args, err = parseNamed(c.StringSlice("build-arg"), parseBuildArg); err != nil {
 		return err
 	}
-	if a.Secrets, err = parseSecrets(c.StringSlice("secret")); err != nil {
+	if a.Secrets, err = parseNamed(c.StringSlice("secret"), parseSecret); err != nil {
 		return err
 	}
-	if a.SSH, err = parseAgents(c.StringSlice("ssh")); err != nil {
+	if a.SSH, err = parseNamed(c.StringSlice("ssh"), parseAgent); err != nil {
 		return err
 	}
 	if a.Contexts, err = parsePairs(c, "build-context"); err != nil {
@@ -395,7 +395,8 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 	}
 	err = attempt()
 	// The store has moved a damaged layer away, so building again repeats the step that made it.
-	for n := 0; n < maxHealed && healable(err) && a.Context != "-"; n++ {
+	var damaged *store.DamagedError
+	for n := 0; n < maxHealed && errors.As(err, &damaged) && damaged.Moved != "" && a.Context != "-"; n++ {
 		say("warning: %v", err)
 		say("repeating the step that made the layer")
 		a.Stdin = bytes.NewReader(stdinCopy.Bytes())
@@ -409,12 +410,6 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 
 // maxHealed limits how often one build is repeated because of damaged layers.
 const maxHealed = 20
-
-// healable reports whether repeating a build replaces a damaged layer.
-func healable(err error) bool {
-	var damaged *store.DamagedError
-	return errors.As(err, &damaged) && damaged.Moved != ""
-}
 
 // buildError ends the progress of a build with an error, and returns what is still to be printed.
 func buildError(t *progress.Steps, err error) error {
@@ -458,77 +453,72 @@ func parsePlatforms(list string) ([]*v1.Platform, error) {
 		return []*v1.Platform{nil}, nil
 	}
 	var out []*v1.Platform
-	seen := map[string]bool{}
 	for _, item := range strings.Split(list, ",") {
 		p, err := parsePlatform(item)
 		if err != nil {
 			return nil, err
 		}
-		if !seen[p.String()] {
+		if !slices.ContainsFunc(out, func(other *v1.Platform) bool { return other.String() == p.String() }) {
 			out = append(out, p)
 		}
-		seen[p.String()] = true
 	}
 	return out, nil
 }
 
-// parseBuildArgs reads --build-arg. A bare NAME takes its value from the environment.
-func parseBuildArgs(list []string) (map[string]string, error) {
-	m := map[string]string{}
-	for _, kv := range list {
-		k, v, ok := strings.Cut(kv, "=")
-		if k == "" {
-			return nil, text.Usagef("--build-arg %q has no name", kv).Hint("write --build-arg NAME=VALUE")
+// parseNamed reads the values of a repeatable flag, by name.
+func parseNamed[V any](list []string, parse func(arg string) (name string, value V, err error)) (map[string]V, error) {
+	m := map[string]V{}
+	for _, arg := range list {
+		name, value, err := parse(arg)
+		if err != nil {
+			return nil, err
 		}
-		if !ok {
-			if v, ok = os.LookupEnv(k); !ok {
-				return nil, text.Usagef("--build-arg %s: no such variable in the environment", k).Hint("write --build-arg %s=VALUE", k)
-			}
-		}
-		m[k] = v
+		m[name] = value
 	}
 	return m, nil
+}
+
+// parseBuildArg reads --build-arg. A bare NAME takes its value from the environment.
+func parseBuildArg(arg string) (name, value string, err error) {
+	name, value, ok := strings.Cut(arg, "=")
+	if name == "" {
+		return "", "", text.Usagef("--build-arg %q has no name", arg).Hint("write --build-arg NAME=VALUE")
+	}
+	if !ok {
+		if value, ok = os.LookupEnv(name); !ok {
+			return "", "", text.Usagef("--build-arg %s: no such variable in the environment", name).Hint("write --build-arg %s=VALUE", name)
+		}
+	}
+	return name, value, nil
 }
 
 // parsePairs reads a repeatable flag with values of the form NAME=VALUE.
 func parsePairs(c *cli.Context, flag string) (map[string]string, error) {
-	m := map[string]string{}
-	for _, kv := range c.StringSlice(flag) {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || k == "" {
-			return nil, text.Usagef("--%s %q is not NAME=VALUE", flag, kv).Hint("write --%s NAME=VALUE", flag)
+	return parseNamed(c.StringSlice(flag), func(arg string) (name, value string, err error) {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok || name == "" {
+			return "", "", text.Usagef("--%s %q is not NAME=VALUE", flag, arg).Hint("write --%s NAME=VALUE", flag)
 		}
-		m[k] = v
-	}
-	return m, nil
+		return name, value, nil
+	})
 }
 
-// parseSecrets reads --secret, by id.
-func parseSecrets(list []string) (map[string]build.Secret, error) {
-	m := map[string]build.Secret{}
-	for _, arg := range list {
-		id, s, err := build.ParseSecret(arg)
-		if err != nil {
-			return nil, text.Usagef("--secret: %w", err).Hint("write --secret id=NAME,src=FILE")
-		}
-		m[id] = s
+// parseSecret reads --secret.
+func parseSecret(arg string) (id string, s build.Secret, err error) {
+	if id, s, err = build.ParseSecret(arg); err != nil {
+		err = text.Usagef("--secret: %w", err).Hint("write --secret id=NAME,src=FILE")
 	}
-	return m, nil
+	return id, s, err
 }
 
-// parseAgents reads --ssh and returns the agent sockets by ID.
-func parseAgents(list []string) (map[string]string, error) {
-	m := map[string]string{}
-	for _, arg := range list {
-		id, socket, ok := strings.Cut(arg, "=")
-		if !ok {
-			socket = os.Getenv("SSH_AUTH_SOCK")
-		}
-		fi, err := os.Stat(socket)
-		if err != nil || fi.Mode()&os.ModeSocket == 0 {
-			return nil, text.Usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).Hint("start ssh-agent, or write --ssh %s=SOCKET", id)
-		}
-		m[id] = socket
+// parseAgent reads --ssh and returns the socket of an agent.
+func parseAgent(arg string) (id, socket string, err error) {
+	id, socket, ok := strings.Cut(arg, "=")
+	if !ok {
+		socket = os.Getenv("SSH_AUTH_SOCK")
 	}
-	return m, nil
+	if fi, err := os.Stat(socket); err != nil || fi.Mode()&os.ModeSocket == 0 {
+		return "", "", text.Usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).Hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+	}
+	return id, socket, nil
 }
