@@ -112,7 +112,8 @@ func (System) manifest(j *job.Job, name string) (string, []string, error) {
 	}
 	text, err := kube.Documents(fmt.Sprintf("# Written by hpcc for %s. Submit it with argo submit.\n", j.Title()), wf)
 	if err == nil && len(text) > kube.MaxManifest {
-		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; put the scripts and the parameters into the image", j.Name, len(text), kube.MaxManifest)
+		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; put the scripts and the "+
+			"parameters into the image", j.Name, len(text), kube.MaxManifest)
 	}
 	if err != nil {
 		return "", nil, err
@@ -127,7 +128,8 @@ func notesOf(j *job.Job) []string {
 		notes = append(notes, fmt.Sprintf("queue %s is a LocalQueue of Kueue, which decides when the pods start, if it manages pods", j.Queue))
 	}
 	if len(j.Native) > 0 {
-		notes = append(notes, "Argo ignores fields of --native that pods do not have; \"hpcc submit\" checks their names through kubectl, but cannot through an Argo server")
+		notes = append(notes, "Argo ignores fields of --native that pods do not have; \"hpcc submit\" checks their names "+
+			"through kubectl, but cannot through an Argo server")
 	}
 	return notes
 }
@@ -197,7 +199,8 @@ func (System) validate(ctx context.Context, api workflowAPI, j *job.Job, wf *ite
 	}
 	lost, err := lostFields(wf, stored)
 	if err == nil && len(lost) > 0 {
-		err = fmt.Errorf("the server would silently drop %s; it does not know or does not allow them", strings.Join(lost[:min(len(lost), maxProblems)], ", "))
+		err = fmt.Errorf("the server would silently drop %s; it does not know or does not allow them",
+			strings.Join(lost[:min(len(lost), maxProblems)], ", "))
 	}
 	k, viaKubectl := api.(argoKubectl)
 	switch {
@@ -260,7 +263,8 @@ func (a System) Watch(ctx context.Context, s *batch.Submitted) <-chan struct{} {
 	if invoke.Getenv(ctx, ServerVariable) != "" {
 		return nil
 	}
-	return a.WatchObjects(ctx, "/apis/argoproj.io/v1alpha1/", "workflows", "fieldSelector=metadata.name%3D"+url.QueryEscape(s.Natives[len(s.Natives)-1]))
+	return a.WatchObjects(ctx, "/apis/argoproj.io/v1alpha1/", "workflows",
+		"fieldSelector=metadata.name%3D"+url.QueryEscape(s.Natives[len(s.Natives)-1]))
 }
 
 // Query requests each workflow separately, because a list of all workflows could be far larger.

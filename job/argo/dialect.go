@@ -17,7 +17,8 @@ func (a System) Describe() *batch.Description {
 	delete(d.Verdicts, field.AfterAny)
 	delete(d.Verdicts, field.AfterFailed)
 	d.Verdicts[field.AfterEach] = field.Verdict{Fate: field.Refused, How: "Argo waits for full arrays, not for their tasks"}
-	d.Verdicts[field.Nodes] = field.Verdict{Fate: field.Refused, How: "the pods of a workflow start independently", When: func(j *job.Job) bool { return j.Nodes > 1 }}
+	d.Verdicts[field.Nodes] = field.Verdict{Fate: field.Refused, How: "the pods of a workflow start independently",
+		When: func(j *job.Job) bool { return j.Nodes > 1 }}
 	d.Verdicts[field.Hold] = field.Verdict{Fate: field.Changed, How: "the workflow is suspended until \"argo resume\""}
 	d.Retry = func(ctx context.Context, id string) error {
 		api, err := open(ctx)

@@ -73,7 +73,8 @@ func (k argoKubectl) checkNative(ctx context.Context, j *job.Job) error {
 		if len(s.Native) == 0 {
 			continue
 		}
-		in, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": kube.Meta{Name: job.Label(s.Name)}, "spec": kube.NewPod(s, job.Argo, placeVar)})
+		in, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod",
+			"metadata": kube.Meta{Name: job.Label(s.Name)}, "spec": kube.NewPod(s, job.Argo, placeVar)})
 		if err != nil {
 			return err
 		}

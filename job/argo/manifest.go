@@ -120,7 +120,8 @@ const (
 func newWorkflow(j *job.Job, name string) *workflowObject {
 	labels := kube.Labels(j, name)
 	spec := workflowSpec{
-		Entrypoint: entryTemplate, PodMetadata: kube.Meta{Labels: kube.QueueLabels(j, name)}, SecurityContext: kube.SecurityOf(j, job.Argo), Suspend: j.Hold,
+		Entrypoint: entryTemplate, PodMetadata: kube.Meta{Labels: kube.QueueLabels(j, name)},
+		SecurityContext: kube.SecurityOf(j, job.Argo), Suspend: j.Hold,
 		TTLStrategy: ttlStrategy{int64(kube.KeepEnded / time.Second)}, ServiceAccountName: j.Pod.ServiceAccount,
 	}
 	for _, s := range j.Steps {
@@ -166,7 +167,8 @@ func orderedTemplates(j *job.Job) []workflowTemplate {
 			t.Container.Env = append([]kube.EnvVar{{Name: placeVar, Value: "{{inputs.parameters." + placeInput + "}}"}}, t.Container.Env...)
 		}
 		for _, a := range j.Before(s) {
-			in.Artifacts = append(in.Artifacts, workflowArtifact{Name: a.Name, From: "{{tasks." + job.Label(a.Step) + ".outputs.artifacts." + a.Name + "}}"})
+			in.Artifacts = append(in.Artifacts, workflowArtifact{Name: a.Name,
+				From: "{{tasks." + job.Label(a.Step) + ".outputs.artifacts." + a.Name + "}}"})
 			if t.Inputs == nil {
 				t.Inputs = &workflowIO{}
 			}
@@ -299,7 +301,8 @@ func (w *workflowObject) checkArtifacts() error {
 		for _, a := range t.Inputs.Artifacts {
 			for _, m := range t.Container.VolumeMounts {
 				if m.MountPath == a.Path {
-					return fmt.Errorf("step %s: artifact %s: a volume is mounted at its path %s; choose another path for one of them", t.Name, a.Name, a.Path)
+					return fmt.Errorf("step %s: artifact %s: a volume is mounted at its path %s; choose another path for one of them",
+						t.Name, a.Name, a.Path)
 				}
 			}
 		}
@@ -329,9 +332,11 @@ func check(j *job.Job) error {
 	case j.Ray:
 		return fmt.Errorf("--ray cannot be used with --to argo; use --to kubernetes")
 	case j.Count() > maxSteps:
-		return fmt.Errorf("%d tasks: a workflow has at most %d, because one object holds the state of all; --to kubernetes allows more", j.Count(), maxSteps)
+		return fmt.Errorf("%d tasks: a workflow has at most %d, because one object holds the state of all; --to kubernetes "+
+			"allows more", j.Count(), maxSteps)
 	case !j.Array.IsZero() && len(j.Artifacts) > 0:
-		return fmt.Errorf("artifact %s: the tasks of the array would overwrite each other's; put it on a volume (--volume CLAIM:PATH)", j.Artifacts[0].Name)
+		return fmt.Errorf("artifact %s: the tasks of the array would overwrite each other's; put it on a volume (--volume "+
+			"CLAIM:PATH)", j.Artifacts[0].Name)
 	}
 	return nil
 }

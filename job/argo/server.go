@@ -87,7 +87,8 @@ func openServer(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	if s.token != "" && base.Scheme == "http" && !loopback(base.Hostname()) && invoke.Getenv(ctx, SecureVariable) != "false" {
-		return nil, fmt.Errorf("the Argo server %s: http:// would expose the token on the network; use https://, or set %s=false", base.Redacted(), SecureVariable)
+		return nil, fmt.Errorf("the Argo server %s: http:// would expose the token on the network; use https://, or set "+
+			"%s=false", base.Redacted(), SecureVariable)
 	}
 	tlsConfig := &tls.Config{InsecureSkipVerify: invoke.Getenv(ctx, UnverifiedVariable) == "true"}
 	if file := invoke.Getenv(ctx, CAFileVariable); file != "" {
@@ -126,7 +127,8 @@ func serverURL(where string, secure bool) (*url.URL, error) {
 	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
 		return nil, fmt.Errorf("address of the Argo server: %q is not an http or https URL", text.Short(u.Redacted()))
 	case u.User != nil:
-		return nil, fmt.Errorf("address of the Argo server: %s contains a user name or a password, which would be stored with the job; pass a token with $%s or --token-file", u.Redacted(), argoToken)
+		return nil, fmt.Errorf("address of the Argo server: %s contains a user name or a password, which would be stored "+
+			"with the job; pass a token with $%s or --token-file", u.Redacted(), argoToken)
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("address of the Argo server: %q has text after the path; use https://HOST[:PORT][/PATH]", text.Short(where))
 	}
@@ -256,12 +258,15 @@ func (s *Server) refusal(resp *http.Response, body []byte) error {
 	text := text.OneLine(reply.Message)
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		text = fmt.Sprintf("the Argo server %s rejects the token (%s); get another from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, text, argoToken)
+		text = fmt.Sprintf("the Argo server %s rejects the token (%s); get another from \"argo auth token\" or \"kubectl "+
+			"create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, text, argoToken)
 		if s.token == "" {
-			text = fmt.Sprintf("the Argo server %s requires a token; get one from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, argoToken)
+			text = fmt.Sprintf("the Argo server %s requires a token; get one from \"argo auth token\" or \"kubectl create "+
+				"token SERVICEACCOUNT\", and pass it with $%s or --token-file", s.base, argoToken)
 		}
 	case http.StatusForbidden:
-		text = fmt.Sprintf("the Argo server %s: %s; choose another --namespace, or ask the administrator for a role with workflows in this one", s.base, text)
+		text = fmt.Sprintf("the Argo server %s: %s; choose another --namespace, or ask the administrator for a role with "+
+			"workflows in this one", s.base, text)
 	default:
 		text = fmt.Sprintf("the Argo server %s: %s", s.base, text)
 	}
@@ -276,11 +281,15 @@ func (s *Server) foreign(resp *http.Response, body []byte) error {
 		if u, err := url.Parse(to); err == nil {
 			to = cmp.Or(u.Host, s.base.Host) + u.Path // a query may hold secrets
 		}
-		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s redirects to %s, where hpcc does not send the token; this may be a login page or a wrong address", s.base, text.Short(to))}
+		return &serverError{foreign: true, status: resp.StatusCode,
+			text: fmt.Sprintf("the Argo server %s redirects to %s, where hpcc does not send the token; this may be a login "+
+				"page or a wrong address", s.base, text.Short(to))}
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
-		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s uses TLS; use https://%s", s.base, s.base.Host)}
+		return &serverError{foreign: true, status: resp.StatusCode,
+			text: fmt.Sprintf("the Argo server %s uses TLS; use https://%s", s.base, s.base.Host)}
 	}
-	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, text.Short(what))}
+	return &serverError{foreign: true, status: resp.StatusCode,
+		text: fmt.Sprintf("%s is not an Argo server: it returned %s, %s", s.base, resp.Status, text.Short(what))}
 }
 
 // unreached adds advice to the error of a request that got no answer. It returns a [batch.NoAnswer],
@@ -301,12 +310,14 @@ func (s *Server) unreached(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &batch.NoAnswer{Err: fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.LongTimeout)}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		advice = "; no server listens on that port; \"kubectl -n argo port-forward service/argo-server 2746\" provides one at https://localhost:2746"
+		advice = "; no server listens on that port; \"kubectl -n argo port-forward service/argo-server 2746\" provides one " +
+			"at https://localhost:2746"
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
 		advice = "; pass the certificate of its CA with --ca-file FILE, or use --insecure-skip-verify on a trusted network"
 	case errors.As(err, &dns):
 		advice = "; check the host name"
-	case strings.Contains(err.Error(), "first record does not look like a TLS handshake"), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case strings.Contains(err.Error(), "first record does not look like a TLS handshake"),
+		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "; it does not use TLS; use http://" + s.base.Host
 	}
 	return &batch.NoAnswer{Err: fmt.Errorf("reaching Argo server %s: %w%s", s.base, err, advice)}
@@ -326,7 +337,8 @@ func (s *Server) template(ctx context.Context, name string) (stored json.RawMess
 
 // workflowFields are the fields that a state query requests, because a workflow also contains a
 // copy of the submitted manifest.
-const workflowFields = "metadata.name,metadata.creationTimestamp,status.phase,status.message,status.progress,status.startedAt,status.finishedAt,status.nodes"
+const workflowFields = "metadata.name,metadata.creationTimestamp,status.phase,status.message," +
+	"status.progress,status.startedAt,status.finishedAt,status.nodes"
 
 func (s *Server) get(ctx context.Context, name string) (*Workflow, error) {
 	wf := &Workflow{}

@@ -48,7 +48,8 @@ type Workflow struct {
 func (w *Workflow) unpack() error {
 	s := &w.Status
 	if s.OffloadNodeStatusVersion != "" && len(s.Nodes) == 0 {
-		return fmt.Errorf("workflow %s is so large that Argo stores its steps in a database, which only an Argo server can read; give one with --server URL at submit", w.Metadata.Name)
+		return fmt.Errorf("workflow %s is so large that Argo stores its steps in a database, which only an Argo server can "+
+			"read; give one with --server URL at submit", w.Metadata.Name)
 	}
 	if s.CompressedNodes == "" {
 		return nil
@@ -154,12 +155,14 @@ func (w *Workflow) QueueState(ctx context.Context, why *kube.StepReader) batch.S
 	}
 	for _, n := range w.Status.Nodes {
 		if n.Phase == "Omitted" {
-			t := job.Task{Step: w.step(&n), Start: n.StartedAt, End: n.FinishedAt, Exit: kube.ExitLost, Problem: "did not begin, since what it waits for did not go as it wants"}
+			t := job.Task{Step: w.step(&n), Start: n.StartedAt, End: n.FinishedAt, Exit: kube.ExitLost,
+				Problem: "did not begin, since what it waits for did not go as it wants"}
 			s.Tasks = append(s.Tasks, batch.Attempt{Task: t, Last: true, Template: n.template(), All: true})
 		}
 	}
 	if !s.Alive && w.Status.Phase != "Succeeded" && !failed {
-		t := job.Task{Step: w.Metadata.Name, Start: w.Status.StartedAt, End: w.Status.FinishedAt, Exit: kube.ExitLost, Problem: cmp.Or(text.OneLine(w.Status.Message), w.Status.Phase)}
+		t := job.Task{Step: w.Metadata.Name, Start: w.Status.StartedAt, End: w.Status.FinishedAt, Exit: kube.ExitLost,
+			Problem: cmp.Or(text.OneLine(w.Status.Message), w.Status.Phase)}
 		s.Tasks = append(s.Tasks, batch.Attempt{Task: t, Last: true})
 	}
 	return s
@@ -177,7 +180,8 @@ func (w *Workflow) held() string {
 	case w.Status.Message != "":
 		return text.OneLine(w.Status.Message)
 	case w.Status.Phase == "" && !w.Metadata.CreationTimestamp.IsZero() && age > controllerTime:
-		return fmt.Sprintf("Argo's controller has not noticed the workflow for %v; ask the cluster's administrators whether it runs and serves this namespace", age.Round(controllerTime))
+		return fmt.Sprintf("Argo's controller has not noticed the workflow for %v; ask the cluster's administrators "+
+			"whether it runs and serves this namespace", age.Round(controllerTime))
 	}
 	return ""
 }

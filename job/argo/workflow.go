@@ -60,14 +60,16 @@ func Read(file string, content []byte) (*File, error) {
 		}
 	}
 	if chosen == nil {
-		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s of apiVersion %s", file, text.Short(list[0].Kind), text.Short(list[0].APIVersion))
+		return nil, fmt.Errorf("%s does not contain a workflow: its kind is %s of apiVersion %s", file,
+			text.Short(list[0].Kind), text.Short(list[0].APIVersion))
 	}
 	if err := chosen.check(file); err != nil {
 		return nil, err
 	}
 	for i := range list {
 		if &list[i] != chosen {
-			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s is not created; use \"kubectl apply\"", text.Short(list[i].Kind), text.Short(list[i].Name), file))
+			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s is not created; use \"kubectl apply\"", text.Short(list[i].Kind),
+				text.Short(list[i].Name), file))
 		}
 	}
 	w.take(chosen)
@@ -81,12 +83,14 @@ func (m *manifestDocument) check(file string) error {
 		return fmt.Errorf("%s:%d: %s", file, at.line, strings.TrimPrefix(at.path+": "+text, ": "))
 	}
 	spec := m.spec()
-	for _, it := range []*item{m.root.at("metadata"), m.root.at("metadata", "labels"), m.root.at("spec"), m.root.at("spec", "workflowMetadata"), m.root.at("spec", "workflowMetadata", "labels"), spec} {
+	for _, it := range []*item{m.root.at("metadata"), m.root.at("metadata", "labels"), m.root.at("spec"),
+		m.root.at("spec", "workflowMetadata"), m.root.at("spec", "workflowMetadata", "labels"), spec} {
 		if it != nil && it.shape != yaml.MappingNode && it.shape != 0 {
 			return wrong(it, "is "+shapeName(it.shape)+"; want a mapping")
 		}
 	}
-	texts := []*item{m.root.at("metadata", "name"), m.root.at("metadata", "generateName"), m.root.at("metadata", "namespace"), spec.at("entrypoint")}
+	texts := []*item{m.root.at("metadata", "name"), m.root.at("metadata", "generateName"),
+		m.root.at("metadata", "namespace"), spec.at("entrypoint")}
 	for _, p := range spec.items("arguments", "parameters") {
 		texts = append(texts, p.at("name"))
 	}
@@ -116,7 +120,8 @@ func (m *manifestDocument) spec() *item {
 }
 
 // serverFields are the fields of metadata that only a server may set.
-var serverFields = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
+var serverFields = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink",
+	"deletionTimestamp", "ownerReferences"}
 
 // take converts a document to the workflow to submit.
 func (w *File) take(m *manifestDocument) {

@@ -61,11 +61,12 @@ type Description struct {
 	CutsTime bool                   // it may shorten the time limit of a job, at most to Job.TimeMin
 	EndsExec bool                   // it ends a command of ExecOn together with the task
 
-	Adjust    func(x *capacity.Need, j *job.Job)            // converts the needs of a job to its way of counting; nil: no conversion
-	Index     func(a job.Array, n int) (index int, ok bool) // converts its own index in an array to hpcc's; nil: they are equal
-	Retry     func(ctx context.Context, id string) error    // runs the failed tasks of a job again; nil: they are submitted again
-	MaxArray  func(ctx context.Context) int                 // the most tasks of an array on this site, 0: unknown; nil: no limit, or an unknown one
-	Succeeded func(ctx context.Context, id string) error    // returns an error if a dependency failed; nil: it checks dependencies itself
+	Adjust func(x *capacity.Need, j *job.Job)            // converts the needs of a job to its way of counting; nil: no conversion
+	Index  func(a job.Array, n int) (index int, ok bool) // converts its own index in an array to hpcc's; nil: they are equal
+	Retry  func(ctx context.Context, id string) error    // runs the failed tasks of a job again; nil: they are submitted again
+	// the most tasks of an array on this site, 0: unknown; nil: no limit, or an unknown one
+	MaxArray  func(ctx context.Context) int
+	Succeeded func(ctx context.Context, id string) error // returns an error if a dependency failed; nil: it checks dependencies itself
 
 	// Never returns why the site never grants a job, whatever its load, although the batch system
 	// accepts it; "" if it may. sure is false if settings that hpcc cannot see may allow the job. Every

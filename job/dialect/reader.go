@@ -117,7 +117,8 @@ func (r *Reader) directive(d directive) {
 			fmt.Sprintf("%s ignores it, because it follows the first command, in line %d", r.Title, d.late))
 		return
 	case slices.Contains(r.Separators, strings.TrimSpace(d.text)):
-		r.Add(d.line, text).Become(field.Refused, "hpcc requests only the first component of a heterogeneous job: submit the others as separate jobs, or request equal nodes")
+		r.Add(d.line, text).Become(field.Refused, "hpcc requests only the first component of a heterogeneous job: submit "+
+			"the others as separate jobs, or request equal nodes")
 		return
 	case d.other:
 		r.Add(d.line, text).Become(field.Refused, "it belongs to another component of the heterogeneous job")
@@ -127,7 +128,8 @@ func (r *Reader) directive(d directive) {
 		return
 	}
 	if rest := r.Read(d.line, d.text, args); len(rest) > 0 {
-		r.Add(d.line, d.text[rest[0].Start:rest[len(rest)-1].End]).Become(field.Refused, "it is not an option; a value with blanks needs quotation marks")
+		r.Add(d.line, d.text[rest[0].Start:rest[len(rest)-1].End]).Become(field.Refused,
+			"it is not an option; a value with blanks needs quotation marks")
 	}
 }
 
@@ -195,7 +197,8 @@ func (r *Reader) option(o *option, value string, args []text.Word) {
 	case r.Row.Line == 0:
 		r.supersede()
 	case err != nil || slices.Contains(repeatable, o.names):
-	case before != nil && before.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && before.Has(f) }):
+	case before != nil && before.Fate != field.Refused &&
+		slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && before.Has(f) }):
 		before.Supersede(fmt.Sprintf("line %d overrides it", r.Row.Line))
 		fallthrough
 	default:
@@ -210,7 +213,8 @@ func (r *Reader) option(o *option, value string, args []text.Word) {
 var repeatable = []string{"-l", "-R", "-v", "-W", "--mail-type"}
 
 // literal are the fields whose text a batch system or the program of the job may expand, or that are only a name.
-var literal = []field.Field{field.Name, field.Mail, field.Output, field.Error, field.Dir, field.Env, field.Export, field.Native, field.Image}
+var literal = []field.Field{field.Name, field.Mail, field.Output, field.Error, field.Dir, field.Env, field.Export,
+	field.Native, field.Image}
 
 var (
 	// expansion matches what a shell would expand.
@@ -220,13 +224,15 @@ var (
 )
 
 // scalars are the fields for which only the last option counts.
-var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, field.TasksPerNode, field.CPUs, field.Memory, field.GPUs, field.Time, field.Queue, field.Account,
+var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, field.TasksPerNode, field.CPUs,
+	field.Memory, field.GPUs, field.Time, field.Queue, field.Account,
 	field.Output, field.Error, field.Mail, field.Dir, field.Signal, field.Requeue, field.MailOn, field.Begin, field.QoS}
 
 // supersede marks the directives of the script that an option on the command line overrides.
 func (r *Reader) supersede() {
 	for _, row := range r.Rows {
-		if row.Line > 0 && row.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && row.Has(f) }) {
+		if row.Line > 0 && row.Fate != field.Refused &&
+			slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && row.Has(f) }) {
 			row.Supersede(r.Row.Text + " on the command line overrides it")
 		}
 	}
@@ -395,10 +401,7 @@ func (r *Reader) OutputDefaults() {
 	switch {
 	case r.Join && r.errorSet:
 		j.Error = ""
-		r.FinishRows(field.Error, func(row *field.Row) error {
-			row.Become(field.Changed, "-j sends standard error to the output file")
-			return nil
-		})
+		r.Rows.SetFate(field.Changed, "-j sends standard error to the output file", field.Error)
 	case !r.Join && !r.errorSet:
 		j.Error = errs
 		r.Add(0, "(no -e)").Become("", errs)

@@ -27,10 +27,12 @@ func (System) Describe() *batch.Description {
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, NodePrefix: "SGE_",
 			Overlaps: true, Restarts: "RESTARTED", Path: "SGE_O_PATH",
-			Requests: []int{99, 100},                                                                                     // run the job again, without limit; hold it and its dependents (sge_job(5))
-			Proof:    []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // other software sets JOB_ID, too
-			Hosts:    func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
-			Spreads:  spreads,
+			// run the job again, without limit; hold it and its dependents (sge_job(5))
+			Requests: []int{99, 100},
+			// other software sets JOB_ID, too
+			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},
+			Hosts:   func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
+			Spreads: spreads,
 			Remote: func(host string, argv []string) []string { // qrsh passes one line to a shell
 				return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + text.CommandLine(argv)}
 			},
@@ -66,16 +68,22 @@ func task(getenv func(string) string) string {
 
 // spreads reports whether a parallel environment placed the slots of the task, and how to choose another one.
 func spreads(getenv func(string) string) (advice string, chosen bool) {
-	return fmt.Sprintf("parallel environment %q places the slots; to use another one (\"qconf -spl\" lists them), add --native \"-pe NAME SLOTS\"", getenv("PE")), getenv("PE_HOSTFILE") != ""
+	return fmt.Sprintf("parallel environment %q places the slots; to use another one (\"qconf -spl\" lists them), add "+
+		"--native \"-pe NAME SLOTS\"", getenv("PE")), getenv("PE_HOSTFILE") != ""
 }
 
 // variables lists the variables that Grid Engine sets and that hpcc can set elsewhere.
 var variables = []job.Variable{
 	{Name: "JOB_ID", Value: "$hpcc_id", Always: true},
 	{Name: "SGE_TASK_ID", Value: "$HPCC_TASK_ID", Single: "undefined", Always: true},
-	{Name: "SGE_TASK_FIRST", Value: "{first}", Single: "undefined"}, {Name: "SGE_TASK_LAST", Value: "{last}", Single: "undefined"}, {Name: "SGE_TASK_STEPSIZE", Value: "{step}", Single: "undefined"},
-	{Name: "JOB_NAME", Value: "{name}"}, {Name: "QUEUE", Value: "{queue}"}, {Name: "SGE_O_WORKDIR", Value: "{dir}"}, {Name: "SGE_O_HOME", Value: "$HOME"}, {Name: "SGE_O_HOST", Value: "$HOSTNAME"},
-	{Name: "SGE_O_LOGNAME", Value: "${LOGNAME:-$USER}"}, {Name: "NSLOTS", Value: "{slots}"}, {Name: "NHOSTS", Value: "${#hpcc_hosts[@]}", Hosts: true}, {Name: "NQUEUES", Value: "1"}, {Name: "RESTARTED", Value: "0"},
+	{Name: "SGE_TASK_FIRST", Value: "{first}", Single: "undefined"},
+	{Name: "SGE_TASK_LAST", Value: "{last}", Single: "undefined"},
+	{Name: "SGE_TASK_STEPSIZE", Value: "{step}", Single: "undefined"},
+	{Name: "JOB_NAME", Value: "{name}"}, {Name: "QUEUE", Value: "{queue}"}, {Name: "SGE_O_WORKDIR", Value: "{dir}"},
+	{Name: "SGE_O_HOME", Value: "$HOME"}, {Name: "SGE_O_HOST", Value: "$HOSTNAME"},
+	{Name: "SGE_O_LOGNAME", Value: "${LOGNAME:-$USER}"}, {Name: "NSLOTS", Value: "{slots}"},
+	{Name: "NHOSTS", Value: "${#hpcc_hosts[@]}", Hosts: true}, {Name: "NQUEUES", Value: "1"},
+	{Name: "RESTARTED", Value: "0"},
 	{Name: "PE_HOSTFILE", Value: "$(hpcc_file slots)", Hosts: true}, {Name: "TMPDIR", Value: "${TMPDIR:-/tmp}"},
 }
 

@@ -26,8 +26,9 @@ var scripts = dialect.Dialect{
 	FileName: true, Commands: []string{"qstat", "qdel", "qalter", "qhold", "qrls", "qacct", "qconf", "qrsh"},
 	Variables: variables, VariableText: `\bSGE_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task after a warning; h_rt is the fallback"},
-		field.Memory:      {Fate: field.Changed, How: "becomes mem_free of each slot, which sets no limit; the site may require another resource"},
+		field.Time: {Fate: field.Emulated, How: "hpcc ends each task after a warning; h_rt is the fallback"},
+		field.Memory: {Fate: field.Changed, How: "becomes mem_free of each slot, which sets no limit; the site may " +
+			"require another resource"},
 		field.GPUType:     {Fate: field.Refused, How: "each site has its own names for GPU types"},
 		field.Features:    {Fate: field.Refused, How: "each site has its own names for features"},
 		field.QoS:         {Fate: field.Refused, How: "Grid Engine has no QoS"},
@@ -36,8 +37,10 @@ var scripts = dialect.Dialect{
 		field.AfterEach:   {Fate: field.Changed, How: "-hold_jid_ad releases a task when the other ends, also after a failure"},
 		field.Signal:      {Fate: field.Emulated, How: "hpcc sends it to the script"},
 		field.Append:      {Fate: field.Changed, How: "Grid Engine appends to existing files", When: func(j *job.Job) bool { return !j.Append }},
-		field.Hosts:       {Fate: field.Refused, How: "Grid Engine selects one of several hosts, not all", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
-		field.Begin:       {Fate: field.Refused, How: "Grid Engine requires a date as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
+		field.Hosts: {Fate: field.Refused, How: "Grid Engine selects one of several hosts, not all",
+			When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Begin: {Fate: field.Refused, How: "Grid Engine requires a date as well",
+			When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
 	},
 	Shape: shape, NoExports: true, OpensFiles: opensFiles,
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
@@ -47,7 +50,8 @@ var scripts = dialect.Dialect{
 func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes > 1 || (j.TasksPerNode > 1 && j.Nodes != 1) {
 		n, nodes := j.Processes(), max(j.Nodes, 1)
-		rows.SetFate(field.Changed, fmt.Sprintf("%d processes: the parallel environment decides how they spread over nodes", n), field.Nodes, field.Tasks, field.TasksPerNode)
+		rows.SetFate(field.Changed, fmt.Sprintf("%d processes: the parallel environment decides how they spread over nodes",
+			n), field.Nodes, field.Tasks, field.TasksPerNode)
 		j.Tasks, j.Nodes, j.TasksPerNode = n, 0, 0
 		j.GPUs, j.Memory = j.GPUs*nodes, j.Memory*int64(nodes) // totals of all nodes, to be divided among the slots
 	}
@@ -90,7 +94,8 @@ var qsubOptions = dialect.Options{
 		"-sync -w -now": (*dialect.Reader).Outside,
 		"-i":            dialect.NoInput,
 		"-@ -jsv -C":    dialect.Refuse("hpcc does not read options of other files; write them into the script"),
-		"-A -ac -ar -binding -bgp -c -ckpt -cmdname -dc -display -dl -js -masterq -masterl -mbind -p -pty -R -rou -sc -shell -si -tcon -xdv -xd -xd_run_as_image_user -par -umask": nil,
+		"-A -ac -ar -binding -bgp -c -ckpt -cmdname -dc -display -dl -js -masterq -masterl -mbind -p -pty -R -rou -sc " +
+			"-shell -si -tcon -xdv -xd -xd_run_as_image_user -par -umask": nil,
 	},
 	Pairs: map[string]dialect.Setter{
 		"-pe": readSlots,
@@ -266,13 +271,18 @@ var resources = map[string]dialect.Setter{
 		r.Row.Fills(field.Signal)
 		return err
 	},
-	"h_cpu": dialect.Refuse("it limits CPU time; add --time for the duration"), "s_cpu": dialect.Refuse("it limits CPU time; add --time for the duration"),
-	"h_fsize": dialect.Refuse("it limits the size of files; call ulimit -f in the script"), "s_fsize": dialect.Refuse("it limits the size of files; call ulimit -f in the script"),
-	"h_stack": dialect.Refuse("it limits the stack; call ulimit -s in the script"), "s_stack": dialect.Refuse("it limits the stack; call ulimit -s in the script"),
-	"qname": dialect.Set(field.Queue), "q": dialect.Set(field.Queue),
-	"mf": readMemory(false), "vf": readMemory(false), "tmem": readMemory(false), "rmem": readMemory(false), "mfree": readMemory(false), "mem_per_core": readMemory(false), "ram.c": readMemory(false),
+	"h_cpu":   dialect.Refuse("it limits CPU time; add --time for the duration"),
+	"s_cpu":   dialect.Refuse("it limits CPU time; add --time for the duration"),
+	"h_fsize": dialect.Refuse("it limits the size of files; call ulimit -f in the script"),
+	"s_fsize": dialect.Refuse("it limits the size of files; call ulimit -f in the script"),
+	"h_stack": dialect.Refuse("it limits the stack; call ulimit -s in the script"),
+	"s_stack": dialect.Refuse("it limits the stack; call ulimit -s in the script"),
+	"qname":   dialect.Set(field.Queue), "q": dialect.Set(field.Queue),
+	"mf": readMemory(false), "vf": readMemory(false), "tmem": readMemory(false), "rmem": readMemory(false),
+	"mfree": readMemory(false), "mem_per_core": readMemory(false), "ram.c": readMemory(false),
 	"h_vmem": readMemory(true), "s_vmem": readMemory(true), "h_rss": readMemory(true), "m_mem_free": readMemory(false),
-	"mem_free": readMemory(false), "virtual_free": readMemory(false), "mem": readMemory(false), "memory": readMemory(false), "h_data": readMemory(true), "mem_req": readMemory(false), "ram": readMemory(false),
+	"mem_free": readMemory(false), "virtual_free": readMemory(false), "mem": readMemory(false),
+	"memory": readMemory(false), "h_data": readMemory(true), "mem_req": readMemory(false), "ram": readMemory(false),
 	"gpu": readGPUs("gpu"), "gpus": readGPUs("gpus"), "ngpus": readGPUs("ngpus"), "gpu_card": readGPUs("gpu_card"), "cuda": readGPUs("cuda"),
 	"gpu_type": readGPUType, "gputype": readGPUType, "gpu_model": readGPUType,
 	"exclusive": readExclusive, "excl": readExclusive,
@@ -419,7 +429,7 @@ func finish(r *dialect.Reader) {
 	if r.N.ArrayLimit > 0 && !j.Array.IsZero() {
 		j.Array.Limit = r.N.ArrayLimit
 	} else if r.N.ArrayLimit > 0 {
-		r.FinishRows(field.Array, func(*field.Row) error { return fmt.Errorf("there is no array without -t") })
+		r.Rows.SetFate(field.Refused, "there is no array without -t", field.Array)
 	}
 	r.DivideGPUs("node", fmt.Sprintf("%d for the full job (consumable JOB), ", r.N.TotalGPUs))
 	if n := r.N.GPUsPerSlot; n > 0 {
@@ -430,12 +440,10 @@ func finish(r *dialect.Reader) {
 			place, why := r.PlaceGPUs("node")
 			where = " on " + place + why
 		}
-		r.FinishRows(field.GPUs, func(row *field.Row) error {
-			if slots > 1 {
-				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total%s", n, slots, n*slots, where))
-			}
-			return nil
-		})
+		if slots > 1 {
+			r.Rows.SetFate(field.Changed, fmt.Sprintf("%d for each of %d slots, %d in total%s", n, slots, n*slots, where),
+				field.GPUs)
+		}
 	}
 	if s := time.Duration(r.N.Soft) * time.Second; s > 0 {
 		r.FinishRows(field.Signal, func(row *field.Row) error {
@@ -471,7 +479,8 @@ func defaults(r *dialect.Reader) {
 	case len(r.Shell) > 0:
 		s.Shell = r.Shell
 	case len(s.Shell) > 0:
-		r.Add(1, "#!"+strings.Join(s.Shell, " ")).Become(field.Changed, "runs the script; Grid Engine would use the shell of the queue unless -S names one")
+		r.Add(1, "#!"+strings.Join(s.Shell, " ")).Become(field.Changed,
+			"runs the script; Grid Engine would use the shell of the queue unless -S names one")
 	default:
 		s.Shell = []string{"/bin/sh"}
 		r.Add(1, "(no -S)").Become("", "/bin/sh, as in most queues")

@@ -77,7 +77,9 @@ func (System) options(j *job.Job) (o jobscript.Options, notes []string, err erro
 	slots, nodes := j.Slots(), j.Spread()
 	oneHost, many := parallelEnvironments(j.Rules)
 	if nodes > 1 {
-		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: parallel environment %s must spread %d slots over %d hosts, otherwise the task ends with an error; to use another one (\"qconf -spl\" lists them), add --native \"-pe NAME %d\"", many, slots, nodes, slots))
+		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: parallel environment %s must spread %d slots over "+
+			"%d hosts, otherwise the task ends with an error; to use another one (\"qconf -spl\" lists them), add --native "+
+			"\"-pe NAME %d\"", many, slots, nodes, slots))
 	}
 	switch {
 	case slots == 1:
@@ -96,7 +98,8 @@ func (System) options(j *job.Job) (o jobscript.Options, notes []string, err erro
 		}
 	}
 	if j.Memory > 0 && len(j.Rules.Memory) == 0 {
-		notes = append(notes, "--mem requests hosts with that much free memory (mem_free) and sets no limit; for another resource, set memory = [\"h_vmem\"] in site.toml, or use --native \"-l h_vmem=4G\"")
+		notes = append(notes, "--mem requests hosts with that much free memory (mem_free) and sets no limit; for another "+
+			"resource, set memory = [\"h_vmem\"] in site.toml, or use --native \"-l h_vmem=4G\"")
 	}
 	if j.GPUs > 0 {
 		n := int64(j.GPUs * max(nodes, 1))
@@ -127,14 +130,16 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		// qrsh joins its arguments to one line for the queue's shell. With -pty but no terminal it would end by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), text.Quote(jobscript.CommandLine(j, &scripts)))
+		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "),
+			text.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), notes, nil
 	}
 	t.Line("#$ -S /bin/bash")
 	for _, o := range options {
 		t.Line("#$ %s", o)
 	}
-	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !opensFiles(j)}
+	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(),
+		Files: !opensFiles(j)}
 	if n := j.Array.Count(); n > 0 {
 		t.Line("#$ -t 1-%d", n)
 		end.Nth = `"$SGE_TASK_ID"`
@@ -193,7 +198,8 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
 	}
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("submitting job %q to Grid Engine: qsub answered %q without a job ID; check \"qstat\" for the job", r.Job.Name, text.Short(string(out)))
+		return fmt.Errorf("submitting job %q to Grid Engine: qsub answered %q without a job ID; check \"qstat\" for the job",
+			r.Job.Name, text.Short(string(out)))
 	}
 	r.Native = id
 	return nil

@@ -24,7 +24,8 @@ const root = "/var/lib/gridengine"
 // History reads the accounting file (accounting(5)), like qacct, if this host has it. The file only has jobs
 // that have ended.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
-	name := filepath.Join(cmp.Or(invoke.Getenv(ctx, "SGE_ROOT"), root), cmp.Or(invoke.Getenv(ctx, "SGE_CELL"), "default"), "common", "accounting")
+	name := filepath.Join(cmp.Or(invoke.Getenv(ctx, "SGE_ROOT"), root), cmp.Or(invoke.Getenv(ctx, "SGE_CELL"), "default"),
+		"common", "accounting")
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, &capacity.NoHistory{Why: "Grid Engine's accounting is not readable on this host: " + err.Error()}
@@ -41,7 +42,8 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	}
 	switch {
 	case !complete:
-		h.Notes = append(h.Notes, "the accounting has too many jobs, so the figures of the first days are too low; shorten the period with --since")
+		h.Notes = append(h.Notes, "the accounting has too many jobs, so the figures of the first days are too low; shorten "+
+			"the period with --since")
 	case !older:
 		noteBegin(h)
 	}
@@ -56,7 +58,8 @@ func noteBegin(h *capacity.History) {
 		return
 	}
 	first := slices.MinFunc(h.Allocations, func(a, b capacity.Allocation) int { return a.End.Compare(b.End) })
-	h.Notes = append(h.Notes, fmt.Sprintf("the accounting starts on %s; jobs that ended earlier are unknown", first.End.Local().Format("2006-01-02 15:04")))
+	h.Notes = append(h.Notes, fmt.Sprintf("the accounting starts on %s; jobs that ended earlier are unknown",
+		first.End.Local().Format("2006-01-02 15:04")))
 	h.Begins = slices.MinFunc(h.Allocations, func(a, b capacity.Allocation) int { return a.Start.Compare(b.Start) }).Start
 }
 
@@ -121,7 +124,8 @@ func allocation(line string) (capacity.Allocation, bool) {
 	if strings.HasPrefix(line, "#") || len(f) <= geSlave || (f[geSlave] != "NONE" && f[geSlave] != "") {
 		return capacity.Allocation{}, false
 	}
-	s := capacity.Allocation{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(quantity.Count(f[geSlots]), 1)}
+	s := capacity.Allocation{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]),
+		CPUs: max(quantity.Count(f[geSlots]), 1)}
 	if f[geTask] != "0" {
 		s.ID += "." + f[geTask]
 	}

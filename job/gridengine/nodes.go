@@ -177,8 +177,10 @@ func readQueues(n *capacity.Node, h *machine, queue string, freeSlots int) {
 // closedReason returns why a queue does not accept jobs on a host, by its state (qstat(1)), or "" if it does.
 func closedReason(state string) string {
 	for _, s := range []struct{ letter, why string }{
-		{"u", "does not answer"}, {"E", "is in error"}, {"d", "is disabled"}, {"D", "is disabled by the calendar"}, {"o", "is being removed"}, {"c", "is misconfigured"},
-		{"a", "is overloaded"}, {"A", "is overloaded"}, {"s", "is suspended"}, {"S", "is suspended by another queue"}, {"C", "is suspended by the calendar"},
+		{"u", "does not answer"}, {"E", "is in error"}, {"d", "is disabled"}, {"D", "is disabled by the calendar"},
+		{"o", "is being removed"}, {"c", "is misconfigured"},
+		{"a", "is overloaded"}, {"A", "is overloaded"}, {"s", "is suspended"}, {"S", "is suspended by another queue"},
+		{"C", "is suspended by the calendar"},
 	} {
 		if strings.Contains(state, s.letter) {
 			return s.why

@@ -54,7 +54,8 @@ type SilentError struct {
 }
 
 func (e *SilentError) Error() string {
-	return fmt.Sprintf("%s did not answer within %v and was ended, but the batch system may have carried out the request; run the command in a shell to see what it waits for", e.Command, e.After)
+	return fmt.Sprintf("%s did not answer within %v and was ended, but the batch system may have carried out the "+
+		"request; run the command in a shell to see what it waits for", e.Command, e.After)
 }
 
 // Call runs a command in dir; see [Run].

@@ -167,7 +167,8 @@ func (a *Proxy) pullTimes(ctx context.Context) map[string]time.Duration {
 		Message        string
 	}
 	times := map[string]time.Duration{}
-	events, err := listOf[event](ctx, a, "/api/v1/"+a.Path("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
+	events, err := listOf[event](ctx, a, "/api/v1/"+a.Path("events"),
+		"fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
 	if err != nil {
 		return times
 	}

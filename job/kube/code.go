@@ -92,7 +92,8 @@ func mountCode(j *job.Job, s *PodSpec, name string) {
 	for n, file := range slices.Sorted(maps.Keys(j.Pod.CodeFiles)) {
 		key := codeKey(n)
 		source.Items = append(source.Items, configMapItem{key, key, j.Pod.CodeFiles[file]})
-		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: codeVolume, MountPath: path.Join(j.Pod.Dir, file), SubPath: key, ReadOnly: true})
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: codeVolume, MountPath: path.Join(j.Pod.Dir, file),
+			SubPath: key, ReadOnly: true})
 	}
 	s.Volumes = append(s.Volumes, Volume{Name: codeVolume, ConfigMap: source})
 }

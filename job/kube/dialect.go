@@ -35,12 +35,15 @@ func (k System) Describe() *batch.Description {
 func verdicts(name string) map[field.Field]field.Verdict {
 	later := field.Verdict{Fate: field.Refused, How: name + " cannot order Jobs: use --to argo for one workflow of all scripts"}
 	return map[field.Field]field.Verdict{
-		field.Nodes:     {Fate: field.Refused, How: "a script starts on one node, and MPI cannot start processes in another pod: request one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
-		field.GPUType:   {Fate: field.Changed, When: func(j *job.Job) bool { return j.GPUType != typeAMD }, How: "node label " + labelGPU + ", whose value is the full name of the model"},
+		field.Nodes: {Fate: field.Refused, How: "a script starts on one node, and MPI cannot start processes in " +
+			"another pod: request one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
+		field.GPUType: {Fate: field.Changed, When: func(j *job.Job) bool { return j.GPUType != typeAMD },
+			How: "node label " + labelGPU + ", whose value is the full name of the model"},
 		field.Queue:     {Fate: field.Changed, Drop: true, How: "only clusters with Kueue have queues: use --queue NAME"},
 		field.Account:   {Fate: field.Changed, Drop: true, How: "Kubernetes charges namespaces, not accounts"},
 		field.Exclusive: {Fate: field.Changed, How: "pods of other Jobs stay off the node"},
-		field.Hosts:     {Fate: field.Changed, How: "the pod runs on one of these hosts", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Hosts: {Fate: field.Changed, How: "the pod runs on one of these hosts",
+			When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
 		field.Features: {Fate: field.Refused, How: "nodes have labels, not features: use --node-label KEY=VALUE", When: func(j *job.Job) bool {
 			return slices.ContainsFunc(j.Features, func(f string) bool { return !strings.Contains(f, "=") })
 		}},

@@ -76,13 +76,16 @@ func resultPath(f *batch.Fetch) (*job.Job, string, error) {
 	}
 	switch {
 	case f.Path == "" && len(claims) == 0:
-		return nil, "", fmt.Errorf("job %s has no volume with results; name a PATH while a task runs, or submit with --volume CLAIM:DIR and write results to DIR", f.ID)
+		return nil, "", fmt.Errorf("job %s has no volume with results; name a PATH while a task runs, or submit with "+
+			"--volume CLAIM:DIR and write results to DIR", f.ID)
 	case f.Path == "":
 		return nil, "", fmt.Errorf("job %s has several volumes; name a path below one of them: %s", f.ID, strings.Join(claims, ", "))
 	case len(claims) == 0:
-		return nil, "", fmt.Errorf("%q: no task of job %s runs, and the job has no persistent volume, so its files are gone; submit with --volume CLAIM:DIR and write results to DIR", f.Path, f.ID)
+		return nil, "", fmt.Errorf("%q: no task of job %s runs, and the job has no persistent volume, so its files are "+
+			"gone; submit with --volume CLAIM:DIR and write results to DIR", f.Path, f.ID)
 	}
-	return nil, "", fmt.Errorf("%q: no task of job %s runs, and the path is not on a persistent volume, so it is gone; the volumes are at %s", f.Path, f.ID, strings.Join(claims, ", "))
+	return nil, "", fmt.Errorf("%q: no task of job %s runs, and the path is not on a persistent volume, so it is gone; "+
+		"the volumes are at %s", f.Path, f.ID, strings.Join(claims, ", "))
 }
 
 // absolute returns a path in the pods of j. A relative one is below the working directory of
@@ -132,14 +135,16 @@ func (k System) readerPod(f *batch.Fetch, j *job.Job, name string) *podObject {
 	}
 	spec := NewPod(r, k.Target, completionIndex)
 	spec.ActiveDeadlineSeconds, spec.TerminationGracePeriodSeconds = k.Idle(&spec.Containers[0]), 1
-	return &podObject{Object{"v1", "Pod", Meta{Name: name, Labels: map[string]string{labelBy: "hpcc-fetch", readerLabel: job.Label(f.ID)}}}, spec}
+	return &podObject{Object{"v1", "Pod", Meta{Name: name,
+		Labels: map[string]string{labelBy: "hpcc-fetch", readerLabel: job.Label(f.ID)}}}, spec}
 }
 
 // Idle makes a container wait for "kubectl exec", and returns for how many seconds.
 func (System) Idle(c *Container) (seconds int64) {
 	seconds = fullSeconds(readerLife)
 	c.Command, c.Args = []string{"sleep", strconv.FormatInt(seconds, 10)}, nil
-	c.Resources = resources{Requests: map[string]string{"cpu": "100m", "memory": "64Mi"}, Limits: map[string]string{"cpu": "1", "memory": "256Mi"}}
+	c.Resources = resources{Requests: map[string]string{"cpu": "100m", "memory": "64Mi"},
+		Limits: map[string]string{"cpu": "1", "memory": "256Mi"}}
 	return seconds
 }
 
@@ -213,7 +218,8 @@ func (k System) AwaitPod(ctx context.Context, name string) error {
 // hopeless reports whether the program will not start without a change of the pod.
 func (p *podState) hopeless() bool {
 	w := p.main().State.Waiting
-	return w != nil && slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}, w.Reason)
+	return w != nil && slices.Contains([]string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+		"CreateContainerConfigError"}, w.Reason)
 }
 
 // Tar opens a tar stream of a file or directory in the main container of a pod.

@@ -68,7 +68,8 @@ func (k System) manifest(j *job.Job, name string) (string, []string, error) {
 	}
 	text, err := Documents(k.comment(j), objects...)
 	if err == nil && len(text) > MaxManifest {
-		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; submit the tasks in several jobs, or put the script and the parameters into the image", j.Name, len(text), MaxManifest)
+		err = fmt.Errorf("the manifest of job %q has %d bytes, above Kubernetes' limit of %d; submit the tasks in several "+
+			"jobs, or put the script and the parameters into the image", j.Name, len(text), MaxManifest)
 	}
 	return text, Notes(j, k.Target), err
 }
@@ -182,11 +183,13 @@ func Check(j *job.Job, to job.Target) error {
 	case !j.Array.IsZero() && j.AcrossPods():
 		return fmt.Errorf("an array whose tasks have %d nodes each: %s does not support it; submit the tasks one by one", j.Nodes, name)
 	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
-		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; request one node with all processes (--nodes 1), or one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
+		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; request one node "+
+			"with all processes (--nodes 1), or one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
 	case j.Pod.Hostname != "" && (!j.Array.IsZero() || j.AcrossPods()):
 		return errors.New("--hostname cannot be used with an array or several pods, which find each other by host name; leave it out")
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
-		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume scratch:DIR or --volume CLAIM:DIR")
+		return errors.New("TensorBoard runs in a separate container, which needs the logs on a volume; add --volume " +
+			"scratch:DIR or --volume CLAIM:DIR")
 	case j.Measured() && len(j.Pod.Measurer.Argv) == 0:
 		return errors.New("--measure needs hpcc in the image; add it with \"hpcc build --entry\"")
 	case j.Mail != "":

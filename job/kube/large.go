@@ -325,7 +325,8 @@ func (l *survey) read() error {
 	if l.s.Only != nil {
 		return l.readOnly()
 	}
-	if l.job != nil && l.kept.Seen == l.job.Metadata.ResourceVersion && len(l.unrecorded(l.completed)) == 0 && len(l.unrecorded(l.failed)) == 0 {
+	if l.job != nil && l.kept.Seen == l.job.Metadata.ResourceVersion && len(l.unrecorded(l.completed)) == 0 &&
+		len(l.unrecorded(l.failed)) == 0 {
 		return nil
 	}
 	started := l.kept.Unfinished == ""
@@ -372,13 +373,14 @@ func (l *survey) readOnly() error {
 // index label, no positions select pods, so it reads those of all tasks.
 func (l *survey) all(fields string, positions []int) error {
 	var pods []podState
-	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector(fields, positions), "", func(items []podState, token, _ string) error {
-		if token == "" {
-			pods = nil
-		}
-		pods = append(pods, items...)
-		return nil
-	})
+	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), l.selector(fields, positions), "",
+		func(items []podState, token, _ string) error {
+			if token == "" {
+				pods = nil
+			}
+			pods = append(pods, items...)
+			return nil
+		})
 	if err != nil {
 		return err
 	}

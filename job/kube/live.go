@@ -69,7 +69,8 @@ func missing(command string) error {
 
 // readError converts kubectl's message to an error, without its prefixes and its log, and with advice.
 func readError(out []byte, err error) error {
-	text := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(kubectlNoise().ReplaceAllString(string(out), ""))
+	text := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ",
+		"").Replace(kubectlNoise().ReplaceAllString(string(out), ""))
 	if i := strings.LastIndex(text, "Error from server ("); i >= 0 {
 		if _, rest, ok := strings.Cut(text[i:], "): "); ok {
 			text = rest
@@ -86,7 +87,8 @@ func readError(out []byte, err error) error {
 // API's schema, which comes first: "error validating "FILE": error validating data: failed to download
 // openapi: ERROR; if you choose to ignore these errors, turn validation off with --validate=false".
 var kubectlNoise = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^[EWI][0-9]{4} [0-9:.]+ .*\n|error validating "[^"\n]*": error validating data: failed to download openapi: |; if you choose to ignore these errors, turn validation off.*`)
+	return regexp.MustCompile(`(?m)^[EWI][0-9]{4} [0-9:.]+ .*\n|error validating "[^"\n]*": error validating data: ` +
+		`failed to download openapi: |; if you choose to ignore these errors, turn validation off.*`)
 })
 
 // Submit submits the manifest under the job's ID, after the server has validated all of it.
@@ -173,7 +175,8 @@ func Refusal(out []byte, err error) error {
 func (k System) namedThere(ctx context.Context, j *job.Job) error {
 	if j.Queue != "" {
 		if out, err := k.kube(ctx, "get", "localqueues.kueue.x-k8s.io", j.Queue, "--output=name"); err != nil {
-			return fmt.Errorf("getting queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace; without --queue the job starts immediately", j.Queue, readError(out, err))
+			return fmt.Errorf("getting queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the "+
+				"namespace; without --queue the job starts immediately", j.Queue, readError(out, err))
 		}
 	}
 	named := map[string][]string{}
@@ -213,7 +216,8 @@ func (k System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 
 // Cancel deletes the job and its pods. Their records have been saved before.
 func (k System) Cancel(ctx context.Context, id string) error {
-	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+jobLabel+"="+id, "--ignore-not-found", "--wait=false"); err != nil {
+	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+jobLabel+"="+id, "--ignore-not-found",
+		"--wait=false"); err != nil {
 		return fmt.Errorf("cancelling job %s: %w", id, readError(out, err))
 	}
 	return nil

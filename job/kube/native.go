@@ -36,20 +36,27 @@ func (n *native) set(name string, v any) {
 // ownFields are the fields that hpcc sets itself, with the flags that change them. The container of the
 // program has the path main, any other container the path other.
 var ownFields = map[string]string{
-	"restartPolicy": "use --retry", "activeDeadlineSeconds": "use --time", "serviceAccountName": "use --service-account", "serviceAccount": "use --service-account",
-	"automountServiceAccountToken": "--service-account NAME mounts a token", "shareProcessNamespace": "the program would not receive signals without it",
-	"hostname": "the pods of a job find each other by it", "subdomain": "the pods of a job find each other by it",
-	"main.image": "write the image after the flags", "main.command": "write the program after the image", "main.args": "write the program after the image",
-	"main.stdin": "use --interactive", "main.stdinOnce": "use --interactive", "main.tty": "use --interactive", "main.restartPolicy": "use --retry",
+	"restartPolicy": "use --retry", "activeDeadlineSeconds": "use --time", "serviceAccountName": "use --service-account",
+	"serviceAccount":               "use --service-account",
+	"automountServiceAccountToken": "--service-account NAME mounts a token",
+	"shareProcessNamespace":        "the program would not receive signals without it",
+	"hostname":                     "the pods of a job find each other by it", "subdomain": "the pods of a job find each other by it",
+	"main.image": "write the image after the flags", "main.command": "write the program after the image",
+	"main.args":  "write the program after the image",
+	"main.stdin": "use --interactive", "main.stdinOnce": "use --interactive", "main.tty": "use --interactive",
+	"main.restartPolicy":            "use --retry",
 	"metadata.labels." + labelQueue: "use --queue",
-	"metadata.labels." + jobLabel:   "hpcc finds its pods by it", "metadata.labels." + labelBy: "hpcc finds its pods by it", "metadata.labels." + labelName: "use --name",
+	"metadata.labels." + jobLabel:   "hpcc finds its pods by it",
+	"metadata.labels." + labelBy:    "hpcc finds its pods by it", "metadata.labels." + labelName: "use --name",
 }
 
 // weakens lists the fields that the profile "restricted" of the Pod Security Standards forbids; harmless
 // lists the fields that a security context may have.
 var (
-	weakens  = map[string]bool{"hostNetwork": true, "hostPID": true, "hostIPC": true, "volumes.hostPath": true, "main.ports.hostPort": true, "other.ports.hostPort": true}
-	harmless = map[string]bool{"runAsUser": true, "runAsGroup": true, "fsGroup": true, "fsGroupChangePolicy": true, "supplementalGroups": true, "supplementalGroupsPolicy": true, "readOnlyRootFilesystem": true}
+	weakens = map[string]bool{"hostNetwork": true, "hostPID": true, "hostIPC": true, "volumes.hostPath": true,
+		"main.ports.hostPort": true, "other.ports.hostPort": true}
+	harmless = map[string]bool{"runAsUser": true, "runAsGroup": true, "fsGroup": true, "fsGroupChangePolicy": true,
+		"supplementalGroups": true, "supplementalGroupsPolicy": true, "readOnlyRootFilesystem": true}
 )
 
 // readNative parses the values of --native, each a YAML mapping of fields of the pod. Later ones win.
@@ -169,7 +176,8 @@ func (r *nativeReader) sequence(n *yaml.Node, path, shown string) (any, error) {
 		if m, ok := v.(map[string]any); ok && at == "main" {
 			m["name"] = MainContainer
 		} else if ok && isContainer { // the profile of the other containers
-			v = merge(map[string]any{"securityContext": map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}}}, v, true)
+			v = merge(map[string]any{"securityContext": map[string]any{"allowPrivilegeEscalation": false,
+				"capabilities": map[string]any{"drop": []any{"ALL"}}}}, v, true)
 		}
 		if key := mergeKeys[name]; key != "" {
 			if m, _ := v.(map[string]any); m[key] == nil {
@@ -215,8 +223,10 @@ func refused(n *yaml.Node, path, shown string) error {
 		return wrongNative(n, shown, "only labels and annotations of a pod's metadata can be set")
 	case path == "main.env.name" && strings.HasPrefix(n.Value, "HPCC_"):
 		return wrongNative(n, shown, "hpcc sets the variables that begin with HPCC_")
-	case weakens[path] && n.Value != "false", above == "securityContext" && !harmless[name], strings.HasSuffix(above, ".securityContext") && !harmless[name]:
-		return wrongNative(n, shown, "hpcc's pods obey the profile \"restricted\" of the Pod Security Standards, which this field may violate"+instead)
+	case weakens[path] && n.Value != "false", above == "securityContext" && !harmless[name],
+		strings.HasSuffix(above, ".securityContext") && !harmless[name]:
+		return wrongNative(n, shown, "hpcc's pods obey the profile \"restricted\" of the Pod Security Standards, which "+
+			"this field may violate"+instead)
 	case name == "runAsUser" && strings.Trim(n.Value, "0xobeE._+-") == "":
 		return wrongNative(n, shown, "the profile \"restricted\" of the Pod Security Standards forbids root"+instead)
 	}
@@ -233,7 +243,8 @@ func join(path, name string) string { return strings.TrimPrefix(path+"."+name, "
 
 // mergeKeys are the lists whose elements the API identifies by a field.
 var mergeKeys = map[string]string{
-	"containers": "name", "initContainers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePath", "ports": "containerPort",
+	"containers": "name", "initContainers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath",
+	"volumeDevices": "devicePath", "ports": "containerPort",
 	"imagePullSecrets": "name", "hostAliases": "ip", "topologySpreadConstraints": "topologyKey", "resourceClaims": "name",
 }
 

@@ -95,7 +95,8 @@ func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 		}
 	}
 	if known {
-		out.FreeCPUs, out.FreeMemory, out.FreeGPUs = int(math.Floor(cpus-used["cpu"]+1e-9)), int64(memory-used["memory"]), int(gpus-used[resource])
+		out.FreeCPUs, out.FreeMemory, out.FreeGPUs = int(math.Floor(cpus-used["cpu"]+1e-9)), int64(memory-used["memory"]),
+			int(gpus-used[resource])
 	}
 	switch {
 	case n.off() != "":

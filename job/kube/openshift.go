@@ -203,7 +203,8 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 	s := &imageStream{Object: Object{"image.openshift.io/v1", "ImageStream", Meta{Name: stream, Labels: labels}}}
 	s.Spec.LookupPolicy.Local = true
 	c := &buildConfig{Object: Object{"build.openshift.io/v1", "BuildConfig", Meta{Name: stream, Labels: labels}}}
-	c.Spec = buildSpec{Output: buildOutput{imageRef{Kind: "ImageStreamTag", Name: tag}}, RunPolicy: "Serial", Strategy: buildStrategy{Type: "Docker"}}
+	c.Spec = buildSpec{Output: buildOutput{imageRef{Kind: "ImageStreamTag", Name: tag}}, RunPolicy: "Serial",
+		Strategy: buildStrategy{Type: "Docker"}}
 	var err error
 	if c.Spec.Source, err = b.source(); err != nil {
 		return nil, err
@@ -212,7 +213,8 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 		return nil, err
 	}
 	if b.Git != "" && c.Spec.Strategy.Docker.From != nil && *c.Spec.Strategy.Docker.From == c.Spec.Output.To {
-		return nil, fmt.Errorf("the base image and the result are both %s, so each build would start the next one; choose another tag for the result", tag)
+		return nil, fmt.Errorf("the base image and the result are both %s, so each build would start the next one; choose "+
+			"another tag for the result", tag)
 	}
 	if c.Spec.Triggers, err = b.triggers(); err != nil {
 		return nil, err
@@ -234,14 +236,17 @@ func (b *Build) source() (buildSource, error) {
 	uri, fragment, _ := strings.Cut(b.Git, "#")
 	u, err := url.Parse(uri)
 	if err != nil || (u.User != nil && u.Scheme != "ssh") {
-		return buildSource{}, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a password, and a secret of the project", text.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
+		return buildSource{}, fmt.Errorf("repository %q: not an address for a manifest; use https://HOST/PATH without a "+
+			"password, and a secret of the project", text.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
 	}
 	if u.RawQuery != "" {
-		return buildSource{}, fmt.Errorf("repository %[1]q: OpenShift would pass the text after ? to git; write %[1]s#REF:DIR", text.Short(strings.TrimSuffix(uri, "?"+u.RawQuery)))
+		return buildSource{}, fmt.Errorf("repository %[1]q: OpenShift would pass the text after ? to git; write %[1]s#REF:DIR",
+			text.Short(strings.TrimSuffix(uri, "?"+u.RawQuery)))
 	}
 	ref, dir, _ := strings.Cut(fragment, ":")
 	if dir != "" && b.ContextDir != "" {
-		return buildSource{}, fmt.Errorf("repository %q names directory %s, and --context-dir names %s; remove one of them", text.Short(b.Git), text.Short(dir), text.Short(b.ContextDir))
+		return buildSource{}, fmt.Errorf("repository %q names directory %s, and --context-dir names %s; remove one of them",
+			text.Short(b.Git), text.Short(dir), text.Short(b.ContextDir))
 	}
 	if dir += b.ContextDir; slices.Contains(strings.Split(dir, "/"), "..") {
 		return buildSource{}, fmt.Errorf("directory %q: outside the repository", text.Short(dir))
@@ -337,7 +342,9 @@ func (b *Build) notes(stream string) (notes []string) {
 	for _, w := range b.Webhooks {
 		if _, secret, _ := strings.Cut(w, "="); !secrets[secret] {
 			secrets[secret] = true
-			notes = append(notes, fmt.Sprintf("webhook: \"oc create secret generic %s --from-file=WebHookSecretKey=FILE\" keeps its password; register the URL that \"oc describe bc/%s\" shows, with the password instead of <secret>", secret, stream))
+			notes = append(notes, fmt.Sprintf("webhook: \"oc create secret generic %s --from-file=WebHookSecretKey=FILE\" "+
+				"keeps its password; register the URL that \"oc describe bc/%s\" shows, with the password instead of <secret>",
+				secret, stream))
 		}
 	}
 	return notes
@@ -353,7 +360,8 @@ func newDeployment(j *job.Job, tag string) *deployment {
 	main := &template.Spec.Containers[0]
 	main.Image = " " // set by the trigger
 	from := imageRef{Kind: "ImageStreamTag", Name: tag}
-	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, MainContainer)
+	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},`+
+		`"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, MainContainer)
 	return &deployment{
 		Object{"apps/v1", "Deployment", Meta{Name: name, Labels: labels, Annotations: map[string]string{"image.openshift.io/triggers": trigger}}},
 		deploymentSpec{1, labelSelector{MatchLabels: selectorOf(labels)}, template},

@@ -65,9 +65,11 @@ func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
 	}
 	s := PodSpec{
-		RestartPolicy: "Never", ActiveDeadlineSeconds: fullSeconds(j.Time), ServiceAccountName: p.ServiceAccount, SecurityContext: SecurityOf(j, to),
-		NodeSelector: nodeSelector(j), Affinity: affinityOf(j),
-		ShareProcessNamespace: true, // as process 1 the program would ignore SIGTERM and not reap its orphans; the pause container is process 1 instead
+		RestartPolicy: "Never", ActiveDeadlineSeconds: fullSeconds(j.Time), ServiceAccountName: p.ServiceAccount,
+		SecurityContext: SecurityOf(j, to),
+		NodeSelector:    nodeSelector(j), Affinity: affinityOf(j),
+		// as process 1 the program would ignore SIGTERM and not reap its orphans; the pause container is process 1 instead
+		ShareProcessNamespace: true,
 	}
 	if no := false; p.ServiceAccount == "" {
 		s.AutomountServiceAccountToken = &no
@@ -160,7 +162,8 @@ func podQuantity(n int64) string {
 // gets an ordinary user in group 0, as on OpenShift.
 func SecurityOf(j *job.Job, to job.Target) PodSecurity {
 	s := PodSecurity{RunAsNonRoot: true, SeccompProfile: &seccompProfile{"RuntimeDefault"}}
-	if slices.ContainsFunc(j.Pod.Ports, func(p job.Port) bool { return p.Number < 1024 }) { // CRI-O and containerd before 2.0 keep them for root
+	// CRI-O and containerd before 2.0 keep them for root
+	if slices.ContainsFunc(j.Pod.Ports, func(p job.Port) bool { return p.Number < 1024 }) {
 		s.Sysctls = []EnvVar{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
 	}
 	if to == job.OpenShift || j.Pod.AnyUID {
@@ -322,7 +325,8 @@ func writeTask(t *jobscript.Writer, j *job.Job, nth string) {
 	t.Line("# The task's index, of the array %s:", j.Array)
 	t.Line("k=$%s", nth)
 	t.Line("%s", indexOf(j.Array))
-	t.Line(`export HPCC_TASK_ID SLURM_ARRAY_TASK_ID="$HPCC_TASK_ID" LSB_JOBINDEX="$HPCC_TASK_ID" SGE_TASK_ID="$HPCC_TASK_ID" PBS_ARRAY_INDEX="$HPCC_TASK_ID"`)
+	t.Line(`export HPCC_TASK_ID SLURM_ARRAY_TASK_ID="$HPCC_TASK_ID" LSB_JOBINDEX="$HPCC_TASK_ID" ` +
+		`SGE_TASK_ID="$HPCC_TASK_ID" PBS_ARRAY_INDEX="$HPCC_TASK_ID"`)
 	writeParams(t, &j.Params, j.Array)
 }
 

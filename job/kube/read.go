@@ -28,7 +28,8 @@ const maxManifestFields = 2000
 
 // runnable lists the kinds that hpcc reads as a job. A pod template makes the pods of the others.
 var runnable = map[string]bool{ // true: keeps its pods running
-	"v1 Pod": false, "batch/v1 Job": false, "apps/v1 Deployment": true, "apps.openshift.io/v1 DeploymentConfig": true, "v1 DeploymentConfig": true,
+	"v1 Pod": false, "batch/v1 Job": false, "apps/v1 Deployment": true, "apps.openshift.io/v1 DeploymentConfig": true,
+	"v1 DeploymentConfig": true,
 }
 
 // A podReader converts one manifest.
@@ -214,7 +215,8 @@ func number(set func(r *podReader, n int)) fieldRule {
 var ownerRules = sync.OnceValue(func() map[string]fieldRule {
 	rules := metadataRules()
 	once := byHpcc("a job runs its program once; --with deploy keeps it running on OpenShift")
-	for _, f := range []string{"replicas", "selector", "strategy", "triggers", "test", "paused", "revisionHistoryLimit", "minReadySeconds", "progressDeadlineSeconds"} {
+	for _, f := range []string{"replicas", "selector", "strategy", "triggers", "test", "paused", "revisionHistoryLimit",
+		"minReadySeconds", "progressDeadlineSeconds"} {
 		rules["spec."+f] = once
 	}
 	rules["spec.completions"] = number(func(r *podReader, n int) {
@@ -262,7 +264,8 @@ func metadataRules() map[string]fieldRule {
 		},
 		"metadata.labels": byHpcc("hpcc sets its own labels"), "metadata.annotations": byHpcc("hpcc sets its own annotations"),
 	}
-	for _, f := range []string{"metadata.uid", "metadata.resourceVersion", "metadata.creationTimestamp", "metadata.generation", "metadata.managedFields", "metadata.ownerReferences",
+	for _, f := range []string{"metadata.uid", "metadata.resourceVersion", "metadata.creationTimestamp",
+		"metadata.generation", "metadata.managedFields", "metadata.ownerReferences",
 		"metadata.selfLink", "metadata.generateName", "status"} {
 		rules[f] = byHpcc("the cluster sets it")
 	}
@@ -299,7 +302,8 @@ var podRules = sync.OnceValue(func() map[string]fieldRule {
 		"automountServiceAccountToken": byHpcc("only with --service-account"), "terminationGracePeriodSeconds": byHpcc("hpcc sets it"),
 		"nodeSelector": onPods("nodes of a batch system have other names for their properties; use --native", nodeLabels),
 		"tolerations": func(r *podReader, n *yaml.Node) (field.Fate, string) {
-			if all := elements(n); len(all) > 0 && !slices.ContainsFunc(all, func(t *yaml.Node) bool { key := scalarAt(t, "key"); return key != resourceGPU && key != resourceAMD }) {
+			if all := elements(n); len(all) > 0 && !slices.ContainsFunc(all,
+				func(t *yaml.Node) bool { key := scalarAt(t, "key"); return key != resourceGPU && key != resourceAMD }) {
 				return field.Kept, "set for jobs with GPUs"
 			}
 			return field.Refused, r.unknown()
@@ -320,7 +324,8 @@ var podRules = sync.OnceValue(func() map[string]fieldRule {
 			return secure(r, n)
 		},
 		"dnsPolicy": ifDefault("ClusterFirst"), "schedulerName": ifDefault("default-scheduler"),
-		"enableServiceLinks": byHpcc("the default"), "preemptionPolicy": ifDefault("PreemptLowerPriority"), "priority": byHpcc("the cluster sets it"), "nodeName": cannot("the scheduler chooses the node"),
+		"enableServiceLinks": byHpcc("the default"), "preemptionPolicy": ifDefault("PreemptLowerPriority"),
+		"priority": byHpcc("the cluster sets it"), "nodeName": cannot("the scheduler chooses the node"),
 	} {
 		rules["spec."+path] = rule
 	}
@@ -394,10 +399,12 @@ func containerRules() map[string]fieldRule {
 			r.Job.Pod.Ports = append(r.Job.Pod.Ports, port)
 			return field.Kept, ""
 		},
-		"volumeMounts[]":         onPods("a batch job sees the cluster's file systems; use --bind DIR:PATH", func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.mount(n) }),
+		"volumeMounts[]": onPods("a batch job sees the cluster's file systems; use --bind DIR:PATH",
+			func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.mount(n) }),
 		"securityContext":        byHpcc("hpcc sets what the profile \"restricted\" requires"),
 		"terminationMessagePath": ifDefault("/dev/termination-log"), "terminationMessagePolicy": ifDefault("File"),
-		"livenessProbe": cannot("a job is not restarted when it hangs; use --time"), "readinessProbe": byHpcc("a job serves no clients"), "startupProbe": byHpcc("a job serves no clients"),
+		"livenessProbe":  cannot("a job is not restarted when it hangs; use --time"),
+		"readinessProbe": byHpcc("a job serves no clients"), "startupProbe": byHpcc("a job serves no clients"),
 	}
 	for _, of := range []string{"limits", "requests"} {
 		for name, rule := range resourceRules() {

@@ -58,11 +58,13 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	argv := []string{commandName(k.Target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never", "--image=" + imageOf(j), "--labels=" + labelText(Labels(j, j.Name)), "--overrides=" + string(overrides)}
+	argv := []string{commandName(k.Target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never",
+		"--image=" + imageOf(j), "--labels=" + labelText(Labels(j, j.Name)), "--overrides=" + string(overrides)}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	t.Interactive(j)
 	t.Line(`name=$(printf %%s "$id" | tail -c 45 | tr A-Z_. a-z--)`)
-	t.Line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, text.CommandLine(argv))
+	t.Line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} `+
+		`${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, text.CommandLine(argv))
 	return t.String(), Notes(j, k.Target), nil
 }

@@ -54,7 +54,8 @@ func overQuota(_ *fact, groups []string) (text, advice string) {
 		names = append(names, r[0])
 		rows = append(rows, fmt.Sprintf("%s: %s more, with %s of %s in use", r[0], r[1], valueOf(used, r[0]), valueOf(limited, r[0])))
 	}
-	return fmt.Sprintf("exceeded quota %s of the namespace: %s", groups[1], strings.Join(rows, "; ")), lessAdvice(names, "or wait until other jobs end")
+	return fmt.Sprintf("exceeded quota %s of the namespace: %s", groups[1], strings.Join(rows, "; ")),
+		lessAdvice(names, "or wait until other jobs end")
 }
 
 // maxListed is the number of items of a list in foreign text that are read.
@@ -166,7 +167,8 @@ var shortages = []shortage{
 	{`were unschedulable|taint \{node\.kubernetes\.io/unschedulable\b`, "closed for new pods", ""},
 	{`taint\(?s?\)? \{(\S+?):`, "reserved by taint $1", ""},
 	{`taint`, "reserved or not ready, by a taint", ""}, // since 1.34 without its name
-	{`didn't match Pod's node affinity/selector`, "without the requested labels or names", "change --gpu-type, --node-label or the list of nodes"},
+	{`didn't match Pod's node affinity/selector`, "without the requested labels or names",
+		"change --gpu-type, --node-label or the list of nodes"},
 	{`anti-affinity`, "in use by other jobs", "leave out --exclusive or --nodes, or wait until other jobs end"},
 	{`volume node affinity conflict|volume zone`, "without access to the volume", "use a claim that these nodes can mount"},
 	{`exceed max volume count`, "with too many volumes", ""},

@@ -153,7 +153,8 @@ func (r *reader) listWorkloads(uids []string) map[string]*workload {
 		return nil
 	}
 	resource := "/apis/" + group.PreferredVersion.GroupVersion + "/" + r.api.Path("workloads")
-	list, _ := pagesOf[workload](r.ctx, r.api, resource, "labelSelector="+url.QueryEscape(labelJobUID+" in ("+strings.Join(uids, ",")+")"), maxPages)
+	list, _ := pagesOf[workload](r.ctx, r.api, resource,
+		"labelSelector="+url.QueryEscape(labelJobUID+" in ("+strings.Join(uids, ",")+")"), maxPages)
 	of := map[string]*workload{}
 	for i := range list {
 		of[list[i].Metadata.Labels[labelJobUID]] = &list[i]
@@ -285,7 +286,9 @@ func (r *reader) pod(p *podState) explanation {
 	switch c := p.scheduled(); {
 	case p.overdue(r.now):
 		f.about.name = p.Metadata.Name
-		f.from, f.reason, f.message = lost, "NodeLost", fmt.Sprintf("the pod should have ended at %s%s", p.Metadata.DeletionTimestamp.Local().Format(time.DateTime), r.node(p))
+		f.from, f.reason, f.message = lost, "NodeLost",
+			fmt.Sprintf("the pod should have ended at %s%s", p.Metadata.DeletionTimestamp.Local().Format(time.DateTime),
+				r.node(p))
 	case p.disrupted() != nil:
 		f.from, f.reason, f.message = lost, p.disrupted().Reason, p.disrupted().Message
 	case p.nodeNotReady():
@@ -436,7 +439,8 @@ type StepReader struct {
 
 // stepEvents selects events about the pods of steps. A preempted pod, or one that is removed from a lost
 // node, has only a normal event.
-const stepEvents = "involvedObject.kind=Pod,reason!=FailedScheduling,reason!=Scheduled,reason!=Pulling,reason!=Pulled,reason!=Created,reason!=Started,reason!=Killing,reason!=BackOff"
+const stepEvents = "involvedObject.kind=Pod,reason!=FailedScheduling,reason!=Scheduled," +
+	"reason!=Pulling,reason!=Pulled,reason!=Created,reason!=Started,reason!=Killing,reason!=BackOff"
 
 // start prepares the requests, which are sent when their answers are needed.
 func (s *StepReader) start(ctx context.Context) {

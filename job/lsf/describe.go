@@ -19,7 +19,8 @@ const target job.Target = "lsf"
 // Describe returns the properties of LSF for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Succeeded: succeeded, Never: never, Version: []string{"lsid", "-V"}, Ping: []string{"lsid"}, Index: batch.Indices(ownsIndices),
+		Dialect: &scripts, Succeeded: succeeded, Never: never, Version: []string{"lsid", "-V"}, Ping: []string{"lsid"},
+		Index: batch.Indices(ownsIndices),
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, NodePrefix: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
@@ -54,10 +55,12 @@ var variables = []job.Variable{
 	{Name: "LSB_JOBINDEX_END", Value: "{last}", Array: true}, {Name: "LSB_JOBINDEX_STEP", Value: "{step}", Array: true},
 	{Name: "LSB_BATCH_JID", Value: "$hpcc_id[$HPCC_TASK_ID]", Single: "$hpcc_id"},
 	{Name: "LSB_JOBNAME", Value: "{name}"}, {Name: "LSB_QUEUE", Value: "{queue}"}, {Name: "LSB_PROJECT_NAME", Value: "{account}"},
-	{Name: "LS_SUBCWD", Value: "{dir}"}, {Name: "LSB_OUTDIR", Value: "{dir}"}, {Name: "LSB_SUBCWD", Value: "{dir}"}, {Name: "LSB_SUB_HOST", Value: "$HOSTNAME"},
+	{Name: "LS_SUBCWD", Value: "{dir}"}, {Name: "LSB_OUTDIR", Value: "{dir}"}, {Name: "LSB_SUBCWD", Value: "{dir}"},
+	{Name: "LSB_SUB_HOST", Value: "$HOSTNAME"},
 	{Name: "LSB_DJOB_NUMPROC", Value: "{tasks}"}, {Name: "LSB_MAX_NUM_PROCESSORS", Value: "{tasks}"},
 	{Name: "LSB_HOSTS", Value: "$(hpcc_each; echo \"${hpcc_list[*]}\")", Hosts: true},
-	{Name: "LSB_MCPU_HOSTS", Value: "$(for i in \"${!hpcc_hosts[@]}\"; do printf '%s %s ' \"${hpcc_hosts[i]}\" \"${hpcc_tasks[i]}\"; done)", Hosts: true},
+	{Name: "LSB_MCPU_HOSTS", Value: "$(for i in \"${!hpcc_hosts[@]}\"; do printf '%s %s ' \"${hpcc_hosts[i]}\" " +
+		"\"${hpcc_tasks[i]}\"; done)", Hosts: true},
 	{Name: "LSB_DJOB_HOSTFILE", Value: "$(hpcc_file hosts)", Hosts: true},
 }
 

@@ -24,12 +24,14 @@ var scripts = dialect.Dialect{
 	Options: bsubOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{
 		"jsrun": {Options: dialect.Options{
-			Values: map[string]dialect.Setter{"-n --nrs -a --tasks_per_rs -c --cpu_per_rs -g --gpu_per_rs -r --rs_per_host -d --launch_distribution -b --bind -l --latency_priority -p --np -E --env -M --smpiargs -o --stdio_stdout " +
+			Values: map[string]dialect.Setter{"-n --nrs -a --tasks_per_rs -c --cpu_per_rs -g --gpu_per_rs -r --rs_per_host -d " +
+				"--launch_distribution -b --bind -l --latency_priority -p --np -E --env -M --smpiargs -o --stdio_stdout " +
 				"-e --stdio_stderr -m --memory_per_rs -k --stdio_mode -h --chdir": nil},
 			Flags: map[string]dialect.Setter{"-i --immediate -x --exit_on_error -X": nil},
 			Glued: true,
 		}, Counts: "-n --nrs -a --tasks_per_rs -p --np -r --rs_per_host",
-			Placement: "-c --cpu_per_rs -g --gpu_per_rs -d --launch_distribution -b --bind -l --latency_priority -M --smpiargs -m --memory_per_rs -i --immediate -x --exit_on_error"},
+			Placement: "-c --cpu_per_rs -g --gpu_per_rs -d --launch_distribution -b --bind -l --latency_priority -M " +
+				"--smpiargs -m --memory_per_rs -i --immediate -x --exit_on_error"},
 		"blaunch": {Options: dialect.Options{
 			Values: map[string]dialect.Setter{"-z -u": nil},
 			Flags:  map[string]dialect.Setter{"-n -no-shell -use-login-shell -no-wait": nil},
@@ -38,9 +40,10 @@ var scripts = dialect.Dialect{
 	Commands:  []string{"bjobs", "bkill", "bhist", "bpeek", "bhosts", "bqueues", "brequeue", "bmod", "bstop", "bresume", "lsrun", "lsgrun"},
 	Variables: variables, VariableText: `\bLSB?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task after a warning; -W is the fallback"},
-		field.QoS:    {Fate: field.Refused, How: "LSF has no QoS"},
-		field.After:  {Fate: field.Emulated, How: "hpcc checks that the jobs succeeded; done(ID) would wait forever after a failure", When: func(j *job.Job) bool { return slices.ContainsFunc(j.After, isID) }},
+		field.Time: {Fate: field.Emulated, How: "hpcc ends each task after a warning; -W is the fallback"},
+		field.QoS:  {Fate: field.Refused, How: "LSF has no QoS"},
+		field.After: {Fate: field.Emulated, How: "hpcc checks that the jobs succeeded; done(ID) would wait forever after " +
+			"a failure", When: func(j *job.Job) bool { return slices.ContainsFunc(j.After, isID) }},
 		field.Signal: {Fate: field.Emulated, How: "hpcc sends it to the script", When: func(j *job.Job) bool { return j.Time > 0 }},
 		field.Append: {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
 		field.Hosts:  {Fate: field.Changed, How: "LSF selects some of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
@@ -97,7 +100,8 @@ var bsubOptions = dialect.Options{
 		"-f":                            dialect.Refuse("hpcc does not copy files; copy them in the script"),
 		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
 		"-Q":                            readRequeueExit,
-		"-a -app -alloc_flags -C -c -clusters -cn_cu -cn_mem -core_isolation -csm -D -data -datagrp -E -Ep -eptl -ext -extsched -F -freq -G -g -hostfile -jobaff -Jd -k -Lp -ln_mem -ln_slots -mig -network " +
+		"-a -app -alloc_flags -C -c -clusters -cn_cu -cn_mem -core_isolation -csm -D -data -datagrp -E -Ep -eptl -ext " +
+			"-extsched -F -freq -G -g -hostfile -jobaff -Jd -k -Lp -ln_mem -ln_slots -mig -network " +
 			"-outdir -p -pack -rcacct -S -s -sla -smt -sp -stage -step_cgroup -T -t -tmp -U -v -W+ -We -wm -ptl -yaml": nil,
 	},
 	Flags: map[string]dialect.Setter{
@@ -331,7 +335,8 @@ func readEnvironment(r *dialect.Reader, v string) error {
 		}
 		list = append(list, e)
 	}
-	if len(list) > 1 && list[0] == "NONE" && slices.ContainsFunc(list, func(e string) bool { return e != "NONE" && !strings.Contains(e, "=") }) {
+	if len(list) > 1 && list[0] == "NONE" && slices.ContainsFunc(list,
+		func(e string) bool { return e != "NONE" && !strings.Contains(e, "=") }) {
 		list = list[1:] // a list of names implies it
 	}
 	r.Row.Fills(field.Export)
@@ -418,10 +423,7 @@ func finish(r *dialect.Reader) {
 			j.Tasks = 1
 		}
 		j.Nodes = (j.Tasks + k - 1) / k
-		r.FinishRows(field.Tasks, func(row *field.Row) error {
-			row.Become("", fmt.Sprintf("%d slots over %d hosts, at most %d on each", j.Tasks, j.Nodes, k))
-			return nil
-		})
+		r.Rows.SetFate("", fmt.Sprintf("%d slots over %d hosts, at most %d on each", j.Tasks, j.Nodes, k), field.Tasks)
 	}
 	r.DivideGPUs("host", "")
 	finishMemory(r)
@@ -433,16 +435,12 @@ func finish(r *dialect.Reader) {
 		}
 	}
 	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
-		r.FinishRows(field.Signal, func(*field.Row) error {
-			j.Warning.Lead = 0
-			return fmt.Errorf("it has no effect without -wa, which names the signal")
-		})
+		j.Warning.Lead = 0
+		r.Rows.SetFate(field.Refused, "it has no effect without -wa, which names the signal", field.Signal)
 	}
 	if j.Warning.Signal != "" && j.Warning.Lead == 0 {
-		r.FinishRows(field.Signal, func(*field.Row) error {
-			j.Warning.Signal = ""
-			return fmt.Errorf("it has no effect without -wt, which sets the time of the signal")
-		})
+		j.Warning.Signal = ""
+		r.Rows.SetFate(field.Refused, "it has no effect without -wt, which sets the time of the signal", field.Signal)
 	}
 }
 
@@ -468,11 +466,13 @@ func finishMemory(r *dialect.Reader) {
 			return nil
 		}
 		if reserved && !r.Own() {
-			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process; the job requests the memory that -R reserves", quantity.FormatMemory(n.LimitPerProcess)))
+			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process; the job requests the memory that -R reserves",
+				quantity.FormatMemory(n.LimitPerProcess)))
 		} else if reserved {
 			return r.Native(row.Text)
 		} else {
-			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process becomes requested memory; a number without a unit is in KB, unless LSF_UNIT_FOR_LIMITS sets another unit", quantity.FormatMemory(n.LimitPerProcess)))
+			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process becomes requested memory; a number without "+
+				"a unit is in KB, unless LSF_UNIT_FOR_LIMITS sets another unit", quantity.FormatMemory(n.LimitPerProcess)))
 		}
 		return nil
 	})

@@ -22,7 +22,8 @@ func (System) History(ctx context.Context, from time.Time) (*capacity.History, e
 	if len(out) > invoke.MaxListing {
 		return nil, errors.New("reading LSF's accounting: too many jobs; shorten the period with --since")
 	}
-	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct", Unknown: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
+	return &capacity.History{Allocations: allocations(string(out), time.Now()), By: "bacct",
+		Unknown: []string{"memory", "GPUs"}, Notes: []string{"bacct reports slots, but not memory and GPUs"}}, nil
 }
 
 // allocations parses "bacct -l": a paragraph for each job. Lines are folded at 80 columns; a continuation
@@ -45,7 +46,8 @@ func allocations(text string, now time.Time) []capacity.Allocation {
 		at, what, ok := event(line, now)
 		switch {
 		case !ok || s.ID == "":
-		case strings.HasPrefix(what, "Dispatched") || strings.HasPrefix(what, "Started") || (strings.HasPrefix(what, "[") && strings.Contains(what, "started on")):
+		case strings.HasPrefix(what, "Dispatched") || strings.HasPrefix(what, "Started") ||
+			(strings.HasPrefix(what, "[") && strings.Contains(what, "started on")):
 			if s.Start.IsZero() {
 				s.Start, s.CPUs = at, slots(what)
 			}

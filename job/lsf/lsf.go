@@ -81,7 +81,8 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_SUBMISSION=$id BSUB_QUIET=y") // the output is only the program's
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its arguments to one line for a shell.
-		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "), text.Quote(jobscript.CommandLine(j, &scripts)))
+		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(joinResources(append(options, j.Native...)), " "),
+			text.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), nil, nil
 	}
 	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Signal: true, Files: true, Needs: true}
@@ -132,7 +133,8 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	m := answer().FindSubmatch(out)
 	if m == nil {
-		return fmt.Errorf("submitting job %q to LSF: bsub answered %q without a job ID; check \"bjobs\" for the job", r.Job.Name, text.Short(string(out)))
+		return fmt.Errorf("submitting job %q to LSF: bsub answered %q without a job ID; check \"bjobs\" for the job",
+			r.Job.Name, text.Short(string(out)))
 	}
 	r.Native = string(m[1])
 	return nil
@@ -222,7 +224,8 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 		mode = "-Is"
 	}
 	return func(argv []string) []string {
-		return []string{"env", "BSUB_QUIET=y", "LSF_INTERACTIVE_STDERR=y", "bsub", mode, "-J", "hpcc-exec", "-m", t.Host, "exec " + text.CommandLine(argv)}
+		return []string{"env", "BSUB_QUIET=y", "LSF_INTERACTIVE_STDERR=y", "bsub", mode, "-J", "hpcc-exec", "-m", t.Host,
+			"exec " + text.CommandLine(argv)}
 	}, true
 }
 

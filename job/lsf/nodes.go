@@ -31,7 +31,8 @@ var (
 	current = []listing{
 		{"the free memory of hosts is", []string{"lsload", "-w"}, load},
 		{"the GPUs of hosts are", []string{"bhosts", "-gpu", "-w"}, gpus},
-		{"the end times of jobs are", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, holds},
+		{"the end times of jobs are", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o",
+			"jobid exec_host time_left run_time delimiter='|'"}, holds},
 	}
 )
 
@@ -220,7 +221,8 @@ func holds(at map[string]*capacity.Node, list string) {
 		h := capacity.Hold{By: "job " + f[0]}
 		left, _, _ := strings.Cut(f[2], " ")
 		if hours, minutes, ok := strings.Cut(left, ":"); ok {
-			if d := time.Duration(quantity.Count(hours))*time.Hour + time.Duration(quantity.Count(minutes))*time.Minute; d >= 0 && d < quantity.MaxTime {
+			if d := time.Duration(quantity.Count(hours))*time.Hour +
+				time.Duration(quantity.Count(minutes))*time.Minute; d >= 0 && d < quantity.MaxTime {
 				h.To = now.Add(d)
 			}
 		}

@@ -47,7 +47,7 @@ func readResources(r *dialect.Reader, v string) error {
 	}
 	what := strings.Join(unsupported, " ")
 	if r.Own() {
-		r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], `-R "`+strings.ReplaceAll(what, `"`, "'")+`"`)
+		r.Job.Native = append(slices.Clip(r.Job.Native), `-R "`+strings.ReplaceAll(what, `"`, "'")+`"`)
 		return nil
 	}
 	if !r.Row.Filled() {
@@ -231,13 +231,13 @@ func readSelect(r *dialect.Reader, s string) []string {
 			r.Row.Fills(field.Memory)
 		case c == "type==any" || c == "":
 		case m != nil && m[1] == "==":
-			r.Job.Hosts = append(r.Job.Hosts[:len(r.Job.Hosts):len(r.Job.Hosts)], m[2])
+			r.Job.Hosts = append(slices.Clip(r.Job.Hosts), m[2])
 			r.Row.Fills(field.Hosts)
 		case m != nil:
-			r.Job.NotHosts = append(r.Job.NotHosts[:len(r.Job.NotHosts):len(r.Job.NotHosts)], m[2])
+			r.Job.NotHosts = append(slices.Clip(r.Job.NotHosts), m[2])
 			r.Row.Fills(field.NotHosts)
 		case feature().MatchString(c):
-			r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], c)
+			r.Job.Features = append(slices.Clip(r.Job.Features), c)
 			r.Row.Fills(field.Features)
 		default:
 			left = append(left, c)

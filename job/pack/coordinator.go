@@ -79,7 +79,8 @@ func assignTasks(ctx context.Context, dir, run string, logf func(format string, 
 	if err != nil {
 		return false, err
 	}
-	c := &coordinator{plan: p, logf: logf, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{}, known: map[string]bool{}}
+	c := &coordinator{plan: p, logf: logf, planned: map[int]bool{}, out: map[int]*taskState{}, workers: map[int]*peer{},
+		known: map[string]bool{}}
 	if p.get("address", new(address)) { // of an earlier coordinator, whose workers may run tasks
 		c.waitUntil = time.Now().Add(p.expiry())
 	}
@@ -501,7 +502,8 @@ func (c *coordinator) lostTask(a assignment, host string) {
 		return
 	}
 	now := time.Now()
-	t := &job.Task{Index: a.index, Attempt: a.attempt, Host: host, Start: now, End: now, Exit: notRun, Problem: "its node or worker was lost; --retry N runs such tasks again"}
+	t := &job.Task{Index: a.index, Attempt: a.attempt, Host: host, Start: now, End: now, Exit: notRun,
+		Problem: "its node or worker was lost; --retry N runs such tasks again"}
 	if err := c.record(t); err != nil {
 		c.logf("warning: recording task %d, which was lost: %v", t.Index, err)
 	}

@@ -131,7 +131,8 @@ func join(dir, run string) (*Plan, string, error) {
 	at := Plan{dir: dir, run: run}
 	var m meeting
 	if !at.get("plan", &m) || m.Plan == nil {
-		return nil, "", fmt.Errorf("joining packed job %s: its plan cannot be read in %s; all nodes must share the store", filepath.Base(dir), dir)
+		return nil, "", fmt.Errorf("joining packed job %s: its plan cannot be read in %s; all nodes must share the store",
+			filepath.Base(dir), dir)
 	}
 	p := m.Plan
 	p.dir, p.run = dir, run

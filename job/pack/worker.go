@@ -279,7 +279,8 @@ func (w *worker) openSlots() error {
 		return err
 	}
 	for i := range n {
-		s := &slot{worker: w, number: i, cpus: cpus[i], dir: filepath.Join(w.plan.dir, fmt.Sprintf("results.%s.%s.%d", w.plan.run, w.incarnation, i))}
+		s := &slot{worker: w, number: i, cpus: cpus[i],
+			dir: filepath.Join(w.plan.dir, fmt.Sprintf("results.%s.%s.%d", w.plan.run, w.incarnation, i))}
 		s.env = w.plan.environ(gpus[i])
 		if w.plan.Output == "" {
 			if s.output, err = files.Create(outputs+strconv.Itoa(i), os.O_WRONLY|os.O_APPEND); err != nil {
@@ -381,7 +382,8 @@ func splitGPUs(getenv func(string) string, n, each int) ([][]string, error) {
 
 // environ returns the environment of a slot's tasks, without the variables of each task.
 func (p *Plan) environ(more []string) []string {
-	set := map[string]bool{"HPCC_TASK_ID": true, "HPCC_TASK_COUNT": true, "HPCC_TASK_DIR": true, "HPCC_JOB_DIR": true, supervisorVariable: true}
+	set := map[string]bool{"HPCC_TASK_ID": true, "HPCC_TASK_COUNT": true, "HPCC_TASK_DIR": true, "HPCC_JOB_DIR": true,
+		supervisorVariable: true}
 	for _, e := range more {
 		name, _, _ := strings.Cut(e, "=")
 		set[name] = true

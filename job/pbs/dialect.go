@@ -20,7 +20,8 @@ import (
 var scripts = dialect.Dialect{
 	Target: target, Title: "PBS", Prefix: "#PBS", Command: "qsub", Indented: true, ExactArgv: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
-	FileName: true, Commands: []string{"qstat", "qdel", "qalter", "qhold", "qrls", "qselect", "qmove", "pbsnodes", "pbsdsh", "tracejob", "checkjob", "showq"}, LocalDirs: []string{"PBS_JOBFS"},
+	FileName: true, Commands: []string{"qstat", "qdel", "qalter", "qhold", "qrls", "qselect", "qmove", "pbsnodes",
+		"pbsdsh", "tracejob", "checkjob", "showq"}, LocalDirs: []string{"PBS_JOBFS"},
 	Variables: variables, VariableText: `\bPBS_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
 		field.QoS:       {Fate: field.Refused, How: "PBS has no QoS"},
@@ -28,9 +29,10 @@ var scripts = dialect.Dialect{
 		field.NotHosts:  {Fate: field.Refused, How: "PBS cannot exclude hosts"},
 		field.AfterEach: {Fate: field.Refused, How: "PBS waits for full arrays"},
 		field.Signal:    {Fate: field.Emulated, How: "hpcc sends it to the script"},
-		field.Hosts:     {Fate: field.Refused, How: "PBS would place every chunk on the same host", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
-		field.Time:      {Fate: field.Emulated, How: "hpcc ends each task after a warning; walltime is the fallback"},
-		field.Append:    {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
+		field.Hosts: {Fate: field.Refused, How: "PBS would place every chunk on the same host",
+			When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task after a warning; walltime is the fallback"},
+		field.Append: {Fate: field.Changed, How: "hpcc overwrites the file", When: func(j *job.Job) bool { return j.Append }},
 	},
 	Shape: shape, NoExports: true,
 	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: ownsIndices,
@@ -122,8 +124,10 @@ var qsubOptions = dialect.Options{
 }
 
 // units are those of pbs_resources(7B): bytes, and powers of 1024.
-var units = quantity.Units{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
-	"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "Gb": 1 << 30, "Mb": 1 << 20}
+var units = quantity.Units{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10,
+	"m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
+	"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30,
+	"T": 1 << 40, "Gb": 1 << 30, "Mb": 1 << 20}
 
 // readResources parses -l, a list of NAME=VALUE. The list may have select and place at any position.
 func readResources(r *dialect.Reader, v string) error {
@@ -159,7 +163,8 @@ var resources = map[string]dialect.Setter{
 		}
 		return dialect.Set(field.Exclusive)(r, v)
 	},
-	"cput": dialect.Refuse("it limits CPU time; add --time for the duration"), "pcput": dialect.Refuse("it limits CPU time; add --time for the duration"),
+	"cput":    dialect.Refuse("it limits CPU time; add --time for the duration"),
+	"pcput":   dialect.Refuse("it limits CPU time; add --time for the duration"),
 	"qos":     ofMoab(field.QoS),
 	"feature": ofMoab(field.Features),
 	"nodes":   readNodes,
@@ -168,26 +173,24 @@ var resources = map[string]dialect.Setter{
 	"ncpus":   dialect.Set(field.CPUs),
 	"ngpus":   dialect.Set(field.GPUs),
 	"gpus":    dialect.Set(field.GPUs),
-	"mem": func(r *dialect.Reader, v string) (err error) {
-		r.N.PerJob, err = quantity.Size(v, units)
-		r.Row.Fills(field.Memory)
-		return err
-	},
-	"vmem": func(r *dialect.Reader, v string) (err error) {
-		r.N.PerJob, err = quantity.Size(v, units)
-		r.Row.Fills(field.Memory)
-		return err
-	},
-	"pmem": func(r *dialect.Reader, v string) (err error) {
-		r.N.PerTask, err = quantity.Size(v, units)
-		r.Row.Fills(field.Memory)
-		return err
-	},
-	"pvmem": func(r *dialect.Reader, v string) (err error) {
-		r.N.PerTask, err = quantity.Size(v, units)
-		r.Row.Fills(field.Memory)
-		return err
-	},
+	"mem":     readMemory,
+	"vmem":    readMemory,
+	"pmem":    readTaskMemory,
+	"pvmem":   readTaskMemory,
+}
+
+// readMemory parses the memory of the full job.
+func readMemory(r *dialect.Reader, v string) (err error) {
+	r.N.PerJob, err = quantity.Size(v, units)
+	r.Row.Fills(field.Memory)
+	return err
+}
+
+// readTaskMemory parses the memory of each process.
+func readTaskMemory(r *dialect.Reader, v string) (err error) {
+	r.N.PerTask, err = quantity.Size(v, units)
+	r.Row.Fills(field.Memory)
+	return err
 }
 
 // readTime parses [[[D:]H:]M:]S. Torque accepts days.
@@ -409,19 +412,14 @@ func finish(r *dialect.Reader) {
 	}
 	if n.PerJob > 0 && j.Memory == 0 {
 		j.Memory = n.PerJob / int64(max(j.Nodes, 1))
-		r.FinishRows(field.Memory, func(row *field.Row) error {
-			if j.Nodes > 1 {
-				row.Become(field.Changed, fmt.Sprintf("memory of the full job: %s on each of %d nodes", quantity.FormatMemory(j.Memory), j.Nodes))
-			}
-			return nil
-		})
+		if j.Nodes > 1 {
+			r.Rows.SetFate(field.Changed, fmt.Sprintf("memory of the full job: %s on each of %d nodes",
+				quantity.FormatMemory(j.Memory), j.Nodes), field.Memory)
+		}
 	}
 	if n.PerTask > 0 && j.Memory == 0 {
 		j.MemoryPerCPU = (n.PerTask + int64(max(j.CPUs, 1)) - 1) / int64(max(j.CPUs, 1))
-		r.FinishRows(field.Memory, func(row *field.Row) error {
-			row.Become(field.Changed, fmt.Sprintf("%s for each processor", quantity.FormatMemory(j.MemoryPerCPU)))
-			return nil
-		})
+		r.Rows.SetFate(field.Changed, fmt.Sprintf("%s for each processor", quantity.FormatMemory(j.MemoryPerCPU)), field.Memory)
 	}
 }
 
@@ -436,10 +434,8 @@ func finishChunks(r *dialect.Reader) {
 		j.CPUs = 0
 	}
 	if n.ChunkCPUs == 0 && j.CPUs == 0 {
-		r.FinishRows(field.TasksPerNode, func(row *field.Row) error {
-			row.Become(field.Changed, "each process gets one CPU, because select has no ncpus; a site may set another default for chunks, such as a full node")
-			return nil
-		})
+		r.Rows.SetFate(field.Changed, "each process gets one CPU, because select has no ncpus; a site may set another default "+
+			"for chunks, such as a full node", field.TasksPerNode)
 	}
 	how := ""
 	switch {
@@ -455,7 +451,7 @@ func finishChunks(r *dialect.Reader) {
 		}
 	}
 	if how != "" {
-		r.FinishRows(field.TasksPerNode, func(row *field.Row) error { row.Become(field.Changed, how); return nil })
+		r.Rows.SetFate(field.Changed, how, field.TasksPerNode)
 	}
 }
 

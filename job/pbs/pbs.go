@@ -92,10 +92,12 @@ func (System) options(j *job.Job) []string {
 // Render returns the job script; see [batch.System].
 func (p System) Render(j *job.Job) (string, []string, error) {
 	if j.Interactive {
-		return "", nil, fmt.Errorf("an interactive PBS job is a shell and cannot run a program; run: qsub -I %s, and in that shell: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), text.CommandLine(j.Argv()))
+		return "", nil, fmt.Errorf("an interactive PBS job is a shell and cannot run a program; run: qsub -I %s, and in "+
+			"that shell: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), text.CommandLine(j.Argv()))
 	}
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
-		return "", nil, fmt.Errorf("%s on %d nodes: PBS gives each node the same number; request a multiple of %d", text.Count(j.Tasks, "task", "tasks"), j.Nodes, j.Nodes)
+		return "", nil, fmt.Errorf("%s on %d nodes: PBS gives each node the same number; request a multiple of %d",
+			text.Count(j.Tasks, "task", "tasks"), j.Nodes, j.Nodes)
 	}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")

@@ -26,26 +26,31 @@ var containerRoles = map[string]front.Role{
 	"--container-image": front.Image, "--container": front.Image,
 	"--container-mounts": front.Bind, "--container-workdir": front.Dir, "--container-env": front.EnvList,
 	"--container-name": front.Value, "--container-id": front.Value,
-	"--container-mount-home": front.Flag, "--no-container-mount-home": front.Flag, "--container-readonly": front.Flag, "--container-writable": front.Flag,
-	"--container-remap-root": front.Flag, "--no-container-remap-root": front.Flag, "--no-container-entrypoint": front.Flag, "--container-entrypoint-log": front.Flag,
-	"--container-entrypoint": front.Refused, "--container-save": front.RefusedValue, "--container-unshare": front.RefusedValue,
+	"--container-mount-home": front.Flag, "--no-container-mount-home": front.Flag, "--container-readonly": front.Flag,
+	"--container-writable":   front.Flag,
+	"--container-remap-root": front.Flag, "--no-container-remap-root": front.Flag, "--no-container-entrypoint": front.Flag,
+	"--container-entrypoint-log": front.Flag,
+	"--container-entrypoint":     front.Refused, "--container-save": front.RefusedValue, "--container-unshare": front.RefusedValue,
 }
 
 // containerFlags are the flags of "hpcc run" with the meaning of options without a value. An option that hpcc has by
 // default has none.
 var containerFlags = map[string]string{
 	"--no-container-mount-home": "--no-home", "--container-writable": "--write-fake", "--container-remap-root": "--uid=0 --gid=0",
-	"--container-mount-home": "", "--container-readonly": "", "--no-container-remap-root": "", "--no-container-entrypoint": "", "--container-entrypoint-log": "",
+	"--container-mount-home": "", "--container-readonly": "", "--no-container-remap-root": "",
+	"--no-container-entrypoint": "", "--container-entrypoint-log": "",
 }
 
 // addContainer adds these options to those of sbatch.
 func addContainer(o dialect.Options) dialect.Options {
 	maps.Copy(o.Values, map[string]dialect.Setter{
-		"--container-image": readContainerImage, "--container": readBundle, "--container-mounts": readContainerMounts, "--container-workdir": readContainerDir,
-		"--container-env": readContainerEnv, "--container-name": readContainerName,
-		"--container-id":      containerNote("left out: the ID is for the OCI runtime of the site"),
-		"--container-save":    dialect.Refuse("a job of hpcc does not change its image: build the image with \"hpcc build\""),
-		"--container-unshare": dialect.Refuse("use --network none of hpcc for a program without network; a job keeps the other namespaces of its node"),
+		"--container-image": readContainerImage, "--container": readBundle, "--container-mounts": readContainerMounts,
+		"--container-workdir": readContainerDir,
+		"--container-env":     readContainerEnv, "--container-name": readContainerName,
+		"--container-id":   containerNote("left out: the ID is for the OCI runtime of the site"),
+		"--container-save": dialect.Refuse("a job of hpcc does not change its image: build the image with \"hpcc build\""),
+		"--container-unshare": dialect.Refuse("use --network none of hpcc for a program without network; a job keeps the " +
+			"other namespaces of its node"),
 	})
 	maps.Copy(o.Flags, map[string]dialect.Setter{
 		"--container-entrypoint":     readEntrypoint,
@@ -105,7 +110,8 @@ func containerMounts(v string) ([]string, error) {
 		case from == "" || to == "":
 			return nil, fmt.Errorf("%q is not SRC:DST", text.Short(item))
 		case from == "umount":
-			return nil, fmt.Errorf("%q removes a mount point of the site: leave it out, because hpcc does not add mounts of a site", text.Short(item))
+			return nil, fmt.Errorf("%q removes a mount point of the site: leave it out, because hpcc does not add mounts of a "+
+				"site", text.Short(item))
 		case from == "tmpfs":
 			out = append(out, "--mount=type=tmpfs,target="+to)
 			continue
@@ -132,7 +138,8 @@ func containerMounts(v string) ([]string, error) {
 }
 
 // harmlessFlags are flags of a mount with which a program finds the same files.
-var harmlessFlags = strings.Fields("rw bind rbind nosuid nodev private rprivate slave rslave x-create=auto x-create=dir x-create=file nofail")
+var harmlessFlags = strings.Fields("rw bind rbind nosuid nodev private rprivate slave rslave x-create=auto " +
+	"x-create=dir x-create=file nofail")
 
 // readContainerImage takes the image of the script. [translate] reports the image that the job gets.
 func readContainerImage(r *dialect.Reader, v string) error {
@@ -204,7 +211,7 @@ func readContainerMounts(r *dialect.Reader, v string) error {
 
 // run adds flags of "hpcc run" to the job, and reports them. For pods, the translation turns binds into volumes.
 func run(r *dialect.Reader, flags ...string) error {
-	r.Job.Run = append(r.Job.Run[:len(r.Job.Run):len(r.Job.Run)], flags...)
+	r.Job.Run = append(slices.Clip(r.Job.Run), flags...)
 	r.Row.Fills(field.Run)
 	if !r.To.Target.Pods() {
 		r.Row.Become(field.Kept, strings.Join(flags, " "))
@@ -259,20 +266,18 @@ func finishContainer(r *dialect.Reader) {
 	}
 	switch {
 	case !r.N.Image && !r.N.Container:
-		r.FinishRows(field.Run, func(*field.Row) error { return errors.New("the plugin ignores it without an image") })
+		r.Rows.SetFate(field.Refused, "the plugin ignores it without an image", field.Run)
 		j.Run, j.Pod.Dir = nil, ""
 	case !r.To.Target.Pods():
 		if !r.N.Entrypoint {
-			j.Run = append(j.Run[:len(j.Run):len(j.Run)], "--entrypoint=")
+			j.Run = append(slices.Clip(j.Run), "--entrypoint=")
 		}
 		if j.GPUs+r.N.TotalGPUs+r.N.GPUsPerTask > 0 { // as enroot does for images of CUDA
 			j.Run = append(j.Run, "--gpu")
 		}
 		if !given("--cd") {
-			r.FinishRows(field.Image, func(*field.Row) error {
-				r.Changed("it starts in the job's directory, and the plugin in the image's working directory: --cd sets it")
-				return nil
-			})
+			r.Rows.SetFate(field.Changed, "it starts in the job's directory, and the plugin in the image's working directory: "+
+				"--cd sets it", field.Image)
 		}
 	}
 }

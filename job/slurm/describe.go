@@ -25,7 +25,8 @@ func (System) Describe() *batch.Description {
 			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
 		},
 		Node: &node.Scheduler{
-			Name: target, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME"},
+			Name: target, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID",
+				"SLURM_PROCID", "SLURM_CLUSTER_NAME"},
 			Restarts: "SLURM_RESTART_COUNT", Each: eachNode, One: oneNode, Restart: restart, Rank: "SLURM_PROCID", Launched: launched,
 		},
 	}
@@ -67,7 +68,8 @@ func step(where []string, nodes, cpus int, survive bool, argv []string) []string
 		kill = "--kill-on-bad-exit=0"
 	}
 	// A site's WaitTime would end the other nodes soon after the first.
-	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", kill, "--wait=0", "--unbuffered", "--mpi=none"}
+	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", kill,
+		"--wait=0", "--unbuffered", "--mpi=none"}
 	w = append(w, where...)
 	if cpus > 0 {
 		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
@@ -119,15 +121,20 @@ var variables = []job.Variable{
 	{Name: "SLURM_ARRAY_TASK_MIN", Value: "{first}", Array: true},
 	{Name: "SLURM_ARRAY_TASK_MAX", Value: "{last}", Array: true},
 	{Name: "SLURM_ARRAY_TASK_STEP", Value: "{step}", Array: true},
-	{Name: "SLURM_JOB_NAME", Value: "{name}"}, {Name: "SLURM_JOB_PARTITION", Value: "{queue}"}, {Name: "SLURM_JOB_ACCOUNT", Value: "{account}"},
+	{Name: "SLURM_JOB_NAME", Value: "{name}"}, {Name: "SLURM_JOB_PARTITION", Value: "{queue}"},
+	{Name: "SLURM_JOB_ACCOUNT", Value: "{account}"},
 	{Name: "SLURM_SUBMIT_DIR", Value: "{dir}"}, {Name: "SLURM_SUBMIT_HOST", Value: "$HOSTNAME"},
 	{Name: "SLURM_NTASKS", Value: "{tasks}"}, {Name: "SLURM_NPROCS", Value: "{tasks}"},
-	{Name: "SLURM_CPUS_PER_TASK", Value: "{cpus?}"}, {Name: "SLURM_CPUS_ON_NODE", Value: "{node_cpus}"}, {Name: "SLURM_JOB_CPUS_PER_NODE", Value: "{node_cpus}"},
+	{Name: "SLURM_CPUS_PER_TASK", Value: "{cpus?}"}, {Name: "SLURM_CPUS_ON_NODE", Value: "{node_cpus}"},
+	{Name: "SLURM_JOB_CPUS_PER_NODE", Value: "{node_cpus}"},
 	{Name: "SLURM_NTASKS_PER_NODE", Value: "{node_tasks}"}, {Name: "SLURM_TASKS_PER_NODE", Value: "{node_tasks}"},
-	{Name: "SLURM_GPUS_ON_NODE", Value: "{gpus?}"}, {Name: "SLURM_GPUS_PER_NODE", Value: "{gpus?}"}, {Name: "SLURM_MEM_PER_NODE", Value: "{mem?}"},
+	{Name: "SLURM_GPUS_ON_NODE", Value: "{gpus?}"}, {Name: "SLURM_GPUS_PER_NODE", Value: "{gpus?}"},
+	{Name: "SLURM_MEM_PER_NODE", Value: "{mem?}"},
 	{Name: "SLURM_JOB_NUM_NODES", Value: "${#hpcc_hosts[@]}", Hosts: true}, {Name: "SLURM_NNODES", Value: "${#hpcc_hosts[@]}", Hosts: true},
-	{Name: "SLURM_JOB_NODELIST", Value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", Hosts: true}, {Name: "SLURM_NODELIST", Value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", Hosts: true},
-	{Name: "SLURMD_NODENAME", Value: "${HOSTNAME%%.*}"}, {Name: "SLURM_CLUSTER_NAME", Value: "{to}"}, {Name: "SLURM_RESTART_COUNT", Value: "0"},
+	{Name: "SLURM_JOB_NODELIST", Value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", Hosts: true},
+	{Name: "SLURM_NODELIST", Value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", Hosts: true},
+	{Name: "SLURMD_NODENAME", Value: "${HOSTNAME%%.*}"}, {Name: "SLURM_CLUSTER_NAME", Value: "{to}"},
+	{Name: "SLURM_RESTART_COUNT", Value: "0"},
 	{Name: "SLURM_PROCID", Value: "0"}, {Name: "SLURM_LOCALID", Value: "0"}, {Name: "SLURM_NODEID", Value: "0"},
 	{Name: "SLURM_TMPDIR", Value: "${TMPDIR:-/tmp}"},
 }

@@ -24,15 +24,20 @@ import (
 var scripts = dialect.Dialect{
 	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch", Separators: []string{"hetjob", "packjob"},
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
-	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions(), Total: "-n --ntasks", Counts: "-N --nodes --ntasks-per-node", TaskCount: "SLURM_NTASKS",
+	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions(), Total: "-n --ntasks",
+		Counts: "-N --nodes --ntasks-per-node", TaskCount: "SLURM_NTASKS",
 		Roles: containerRoles, Flags: containerFlags, Image: containerImage, Mounts: containerMounts,
-		Placement: "-c --cpus-per-task --cpu-bind --cpu_bind --mem-bind --mem --mem-per-cpu --mem-per-gpu --gres -G --gpus --gpus-per-task --gpus-per-node --gpu-bind --mpi -K --kill-on-bad-exit -u --unbuffered " +
-			"-l --label --exclusive --exact --overlap -m --distribution --hint -p --partition -A --account -t --time -J --job-name -Q --quiet -v --verbose -E --preserve-env"}}, StepLauncher: "srun",
-	Commands:  []string{"salloc", "scancel", "scontrol", "squeue", "sacct", "sacctmgr", "sinfo", "sstat", "sprio", "sbcast", "sgather", "sattach"},
+		Placement: "-c --cpus-per-task --cpu-bind --cpu_bind --mem-bind --mem --mem-per-cpu --mem-per-gpu --gres -G --gpus " +
+			"--gpus-per-task --gpus-per-node --gpu-bind --mpi -K --kill-on-bad-exit -u --unbuffered " +
+			"-l --label --exclusive --exact --overlap -m --distribution --hint -p --partition -A --account -t --time -J " +
+			"--job-name -Q --quiet -v --verbose -E --preserve-env"}}, StepLauncher: "srun",
+	Commands: []string{"salloc", "scancel", "scontrol", "squeue", "sacct", "sacctmgr", "sinfo", "sstat", "sprio",
+		"sbcast", "sgather", "sattach"},
 	LocalDirs: []string{"SLURM_TMPDIR"},
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{
-		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
+		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, because --exclusive does not include the memory of the node",
+			When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
 	OpensFiles: func(j *job.Job) bool { return ownsIndices(j.Array) },
 	Shape:      func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
@@ -83,17 +88,21 @@ var sbatchOptions = addContainer(dialect.Options{
 		"--uid --gid":           dialect.Refuse("only root may use it"),
 		"-i --input":            dialect.NoInput,
 		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
-			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
-			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core --ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
-			"--profile --reservation --resv-ports --segment --sockets-per-node --switches --thread-spec --threads-per-core --time-min --tmp --tres-bind --tres-per-task --wckey --acctg-freq": nil,
+			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq " +
+			"--gpus-per-socket --gres-flags --hint -L --licenses " +
+			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core " +
+			"--ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
+			"--profile --reservation --resv-ports --segment --sockets-per-node --switches --thread-spec --threads-per-core " +
+			"--time-min --tmp --tres-bind --tres-per-task --wckey --acctg-freq": nil,
 	},
 	Flags: map[string]dialect.Setter{
 		"--requeue":    dialect.SetRequeue("yes"),
 		"--no-requeue": dialect.SetRequeue("no"),
 		"-H --hold":    dialect.Set(field.Hold),
-		"--parsable -W --wait --test-only -Q --quiet -v --verbose --ignore-pbs":                                                (*dialect.Reader).Outside,
-		"-h --help --usage -V --version":                                                                                       (*dialect.Reader).Outside,
-		"--contiguous -k --no-kill -O --overcommit --reboot -s --oversubscribe --share --spread-job --use-min-nodes --stepmgr": nil,
+		"--parsable -W --wait --test-only -Q --quiet -v --verbose --ignore-pbs": (*dialect.Reader).Outside,
+		"-h --help --usage -V --version":                                        (*dialect.Reader).Outside,
+		"--contiguous -k --no-kill -O --overcommit --reboot -s --oversubscribe --share --spread-job " +
+			"--use-min-nodes --stepmgr": nil,
 	},
 	Optional: map[string]dialect.Setter{
 		"--exclusive":                       readExclusive,
@@ -437,7 +446,8 @@ func defaults(r *dialect.Reader) {
 func srunOptions() dialect.Options {
 	o := sbatchOptions
 	o.Values, o.Flags, o.Optional = maps.Clone(o.Values), maps.Clone(o.Flags), maps.Clone(o.Optional)
-	o.Values["--mpi --het-group --jobid -r --relative -T --threads --cpu-bind --task-prolog --task-epilog --epilog --prolog --slurmd-debug -I --immediate"] = nil
+	o.Values["--mpi --het-group --jobid -r --relative -T --threads --cpu-bind --task-prolog --task-epilog --epilog "+
+		"--prolog --slurmd-debug -I --immediate"] = nil
 	o.Flags["--pty -l --label -u --unbuffered --overlap --exact -E --preserve-env -X --disable-status -Z --no-allocate"] = nil
 	o.Optional["-K --kill-on-bad-exit --bcast --compress"] = nil
 	return o

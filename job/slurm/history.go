@@ -14,7 +14,8 @@ import (
 // History returns the accounting of all users' jobs. If the site hides the jobs of others
 // (PrivateData), it only has this user's. A requeued or preempted job has a record (-D) for each run.
 func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
-	out, err := invoke.Call(ctx, "/", "sacct", "-a", "-D", "-X", "-n", "-P", "-S", from.Local().Format("2006-01-02T15:04:05"), "-E", "now", "-o", "JobID,User,Start,End,State,AllocTRES")
+	out, err := invoke.Call(ctx, "/", "sacct", "-a", "-D", "-X", "-n", "-P", "-S",
+		from.Local().Format("2006-01-02T15:04:05"), "-E", "now", "-o", "JobID,User,Start,End,State,AllocTRES")
 	if err != nil {
 		return nil, &capacity.NoHistory{Why: "Slurm's accounting is not available: " + readError(out, err).Error()}
 	}
@@ -34,7 +35,8 @@ func allocations(list string) []capacity.Allocation {
 		if start.IsZero() || h.CPUs == 0 || len(out) >= capacity.MaxAllocations {
 			continue
 		}
-		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") && !strings.HasPrefix(f[4], "SUSPENDED") {
+		if end.IsZero() && !strings.HasPrefix(f[4], "RUNNING") && !strings.HasPrefix(f[4], "COMPLETING") &&
+			!strings.HasPrefix(f[4], "SUSPENDED") {
 			continue // the accounting lost the job's end
 		}
 		out = append(out, capacity.Allocation{ID: f[0], User: f[1], Start: start, End: end, CPUs: h.CPUs, Memory: h.Memory, GPUs: h.GPUs})

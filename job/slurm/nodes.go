@@ -18,7 +18,8 @@ var listings = [][]string{
 	{"scontrol", "--all", "--details", "--oneliner", "show", "node"},
 	listPartitions,
 	{"scontrol", "--all", "--oneliner", "show", "reservation"},
-	{"squeue", "--all", "-h", "-t", "PENDING,RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,STAGE_OUT", "-O", "ArrayJobID:|,State:|,StartTime:|,EndTime:|,NodeList:|,SchedNodes:|,tres-alloc:|,NumNodes:|"},
+	{"squeue", "--all", "-h", "-t", "PENDING,RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,STAGE_OUT", "-O",
+		"ArrayJobID:|,State:|,StartTime:|,EndTime:|,NodeList:|,SchedNodes:|,tres-alloc:|,NumNodes:|"},
 }
 
 var listPartitions = []string{"scontrol", "--all", "--oneliner", "show", "partition"}

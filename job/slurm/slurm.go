@@ -84,7 +84,8 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
 		t.Common(j)
-		t.Line("exec %s %s", strings.Join(append([]string{text.CommandLine(argv)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
+		t.Line("exec %s %s", strings.Join(append([]string{text.CommandLine(argv)}, j.Native...), " "),
+			jobscript.InteractiveCommand(j, &scripts, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := options(j)
@@ -119,7 +120,8 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	}
 	if j.StartsProcesses() {
 		t.Line("# If the site sets no default, the MPI in the image finds srun by PMIx:")
-		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
+		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then ` +
+			`export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
 	var notes []string
@@ -136,7 +138,8 @@ func broadcasts(j *job.Job) bool {
 	if strings.HasPrefix(j.Image, "/") && !ready.IsImageFile(j.Image) {
 		return false // a directory
 	}
-	return slices.Contains(j.Run, "--stage") && j.Image != "" && (j.StartsProcesses() || j.Ray || j.Pack != nil) && j.MultiProcess() && j.Nodes != 1
+	return slices.Contains(j.Run, "--stage") && j.Image != "" && (j.StartsProcesses() || j.Ray || j.Pack != nil) &&
+		j.MultiProcess() && j.Nodes != 1
 }
 
 // broadcast writes the lines that send the image. The step needs no MPI, and one process for each
@@ -144,7 +147,8 @@ func broadcasts(j *job.Job) bool {
 func broadcast(t *jobscript.Writer, j *job.Job) {
 	t.Line("# Send the image to all nodes at once. If that fails, each node copies it from the original:")
 	t.Line(`hpcc_each="srun --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1"`)
-	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`, text.Quote(j.Program), text.Quote(j.ExactImage()))
+	t.Line(`[ "$SLURM_JOB_NUM_NODES" = 1 ] || export HPCC_BROADCAST=$(%s stage --each="$hpcc_each" --send=sbcast %s)`,
+		text.Quote(j.Program), text.Quote(j.ExactImage()))
 }
 
 // maxIndex is the largest index under Slurm's default limit (slurm.conf(5), MaxArraySize 1001).
@@ -200,7 +204,8 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("submitting job %q to Slurm: sbatch answered %q, not a job ID; check \"squeue --me\" for the job", r.Job.Name, text.Short(id))
+		return fmt.Errorf("submitting job %q to Slurm: sbatch answered %q, not a job ID; check \"squeue --me\" for the job",
+			r.Job.Name, text.Short(id))
 	}
 	r.Native = id
 	return nil
@@ -221,7 +226,8 @@ func sbatch(ctx context.Context, j *job.Job, script string) ([]string, error) {
 			continue
 		}
 		option := strings.ReplaceAll(strings.ToLower(variable), "_", "-")
-		option = cmp.Or(map[string]string{"timelimit": "time", "array-inx": "array", "mem-per-node": "mem", "mem-per-cpu": "mem", "requeue": "no-requeue", "no-requeue": "requeue"}[option], option)
+		option = cmp.Or(map[string]string{"timelimit": "time", "array-inx": "array", "mem-per-node": "mem",
+			"mem-per-cpu": "mem", "requeue": "no-requeue", "no-requeue": "requeue"}[option], option)
 		// These three change a job whose script lacks the option: several tasks with the index 0, a submission that
 		// waits for the end, and standard error in a file that hpcc does not know.
 		if slices.Contains([]string{"array", "wait", "error"}, option) || strings.Contains(string(text), "\n#SBATCH --"+option) {
@@ -257,7 +263,8 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 		return string(out), nil
 	case len(j.After) > 0 && strings.Contains(string(out), "presently disabled"):
 		// Slurm 22.05 prints this for --kill-on-invalid-dep if a dependency has already failed.
-		return "", fmt.Errorf("submitting job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", j.Name, strings.Join(j.After, ", "))
+		return "", fmt.Errorf("submitting job %q to Slurm: it would never start, because a job of --after (%s) did not "+
+			"succeed", j.Name, strings.Join(j.After, ", "))
 	}
 	return "", fmt.Errorf("checking job %q with Slurm: %w", j.Name, readError(out, err))
 }
@@ -369,7 +376,8 @@ const soon = 5 * time.Second
 func readError(out []byte, err error) error {
 	text := strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))
 	if strings.Contains(text, "Invalid job array specification") {
-		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", MaxArraySize); split it with --array, or use --pack"
+		text = strings.TrimSpace(text) + ": the array has more tasks than the site allows (\"scontrol show config\", " +
+			"MaxArraySize); split it with --array, or use --pack"
 	}
 	return invoke.Error([]byte(text), err)
 }

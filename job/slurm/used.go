@@ -54,5 +54,6 @@ func cpu(s string) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(time.Duration(quantity.Count(days))*24*time.Hour, quantity.MaxTime) + d + time.Duration(quantity.Count((part + "000")[:3]))*time.Millisecond
+	return min(time.Duration(quantity.Count(days))*24*time.Hour, quantity.MaxTime) + d +
+		time.Duration(quantity.Count((part + "000")[:3]))*time.Millisecond
 }

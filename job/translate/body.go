@@ -49,13 +49,19 @@ var mpiLaunchers = map[string]dialect.Launcher{"mpirun": {Options: mpiOptions}, 
 
 var mpiOptions = dialect.Options{
 	Values: map[string]dialect.Setter{
-		"-n -np --n --np -c -N -npernode --npernode -npersocket --npersocket -ppn -f -H -host --host -hosts -hostfile --hostfile -machinefile --machinefile -x -wdir --wdir -wd -path --path " +
-			"--prefix -output-filename --output-filename --timeout -timeout --map-by -map-by --bind-to -bind-to --rank-by -rank-by --cpu-set --cpu-list -am --am -rf --rankfile -rankfile " +
-			"-iface -launcher -bootstrap -genvlist -envlist -prepend-rank -pmi-port -outfile-pattern -errfile-pattern --tune -tune --stdin -stdin --personality": nil},
+		"-n -np --n --np -c -N -npernode --npernode -npersocket --npersocket -ppn -f -H -host --host -hosts -hostfile " +
+			"--hostfile -machinefile --machinefile -x -wdir --wdir -wd -path --path " +
+			"--prefix -output-filename --output-filename --timeout -timeout --map-by -map-by --bind-to -bind-to --rank-by " +
+			"-rank-by --cpu-set --cpu-list -am --am -rf --rankfile -rankfile " +
+			"-iface -launcher -bootstrap -genvlist -envlist -prepend-rank -pmi-port -outfile-pattern -errfile-pattern --tune " +
+			"-tune --stdin -stdin --personality": nil},
 	Pairs: map[string]dialect.Setter{"-mca --mca -gmca --gmca --prtemca --pmixmca -genv -env": nil},
 	Flags: map[string]dialect.Setter{
-		"--tag-output -tag-output --timestamp-output --report-bindings -report-bindings --oversubscribe -oversubscribe --nooversubscribe --allow-run-as-root --display-map -display-map --display-allocation " +
-			"-genvall -envall -envnone -genvnone -l -q --quiet -v --verbose -V --bynode -bynode --bycore -bycore --byslot --nolocal -nolocal -bind-to-core --bind-to-core -gpu --preload-binary -s --enable-recovery --continuous --xml -prot": nil},
+		"--tag-output -tag-output --timestamp-output --report-bindings -report-bindings --oversubscribe -oversubscribe " +
+			"--nooversubscribe --allow-run-as-root --display-map -display-map --display-allocation " +
+			"-genvall -envall -envnone -genvnone -l -q --quiet -v --verbose -V --bynode -bynode --bycore -bycore --byslot " +
+			"--nolocal -nolocal -bind-to-core --bind-to-core -gpu --preload-binary -s --enable-recovery --continuous --xml " +
+			"-prot": nil},
 }
 
 // launcher returns a launcher by name, and the only batch system that has it, if any.
@@ -78,7 +84,8 @@ func (ds Translator) called(to job.Target) *regexp.Regexp {
 	for _, d := range ds {
 		names = slices.AppendSeq(names, maps.Keys(d.Launchers))
 	}
-	return regexp.MustCompile(`(?:^|[;&|({]|\b(?:then|do|else|time|exec|nohup|if|while|!))\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(` + strings.Join(names, "|") + `)(?:\s|$)`)
+	return regexp.MustCompile(`(?:^|[;&|({]|\b(?:then|do|else|time|exec|nohup|if|while|` +
+		`!))\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(` + strings.Join(names, "|") + `)(?:\s|$)`)
 }
 
 var hereDocument = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[^<])<<(-?)\s*\\?['"]?([A-Za-z_]\w*)`) })
@@ -158,7 +165,8 @@ func (t *Translation) body() {
 			b.run()
 			return
 		}
-		row := &field.Row{Text: "(script)", Fate: field.Changed, How: "hpcc cannot parse it as a script of bash, so it reads its lines one by one and changes no commands"}
+		row := &field.Row{Text: "(script)", Fate: field.Changed,
+			How: "hpcc cannot parse it as a script of bash, so it reads its lines one by one and changes no commands"}
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
 			row.Line, row.How = int(parse.Pos.Line()), row.How+": "+parse.Text
@@ -203,7 +211,8 @@ func (t *Translation) launchers() {
 	}
 	if t.Job.Image != "" && s.Host && others > 0 {
 		t.Rows = append(t.Rows, &field.Row{Text: "(other lines)", Fate: field.Changed,
-			How: "run on the host, because the script calls launchers there; put \"hpcc run " + t.Job.Image + " --\" before programs that need the image"})
+			How: "run on the host, because the script calls launchers there; put \"hpcc run " + t.Job.Image +
+				" --\" before programs that need the image"})
 	}
 	if t.Job.Image != "" {
 		s.Body = body.String()
@@ -220,9 +229,13 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 	in := imageOptions{options: launchedImage(launcher, lineArguments(l.text))}
 	switch {
 	case only != nil && only.Target != t.To:
-		return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun%s", only.Title, m[1], in.advice(launcher))}
+		return l.text, &field.Row{Fate: field.Refused,
+			How: fmt.Sprintf("only %s has %s, and hpcc does not change the line: start the processes with mpirun%s", only.Title,
+				m[1], in.advice(launcher))}
 	case t.To.Pods() && front.Programs()[m[1]] != nil:
-		return l.text, &field.Row{Fate: field.Refused, How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod runs in its image"}
+		return l.text, &field.Row{Fate: field.Refused,
+			How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod " +
+				"runs in its image"}
 	case t.Job.Image == "" && len(in.options) > 0:
 		return l.text, &field.Row{Fate: field.Kept, How: "the site must have the plugin that starts the image; name an IMAGE to use hpcc instead"}
 	case t.Job.Image == "" || t.To.Pods(): // the image provides it
@@ -230,7 +243,8 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 	}
 	text, why := t.inImage(l.text, m[1])
 	if why != "" {
-		return l.text, &field.Row{Fate: field.Refused, How: why + "; hpcc does not change the line: put \"hpcc run " + t.Job.Image + " --\" before its program"}
+		return l.text, &field.Row{Fate: field.Refused,
+			How: why + "; hpcc does not change the line: put \"hpcc run " + t.Job.Image + " --\" before its program"}
 	}
 	how := "the host's " + m[1] + " starts the program in " + t.Job.Image
 	if len(in.options) > 0 {
@@ -271,7 +285,8 @@ func (t *Translation) prepares(text string, host bool) (string, *field.Row) {
 			comment += "\n"
 		}
 		// The colon keeps a shell block from being empty.
-		return text[:len(text)-len(rest)] + ": # hpcc left out: " + comment, &field.Row{Fate: field.Changed, How: "left out: it prepared the host, and the image has its own environment"}
+		return text[:len(text)-len(rest)] + ": # hpcc left out: " + comment,
+			&field.Row{Fate: field.Changed, How: "left out: it prepared the host, and the image has its own environment"}
 	}
 	return text, nil
 }

@@ -147,7 +147,8 @@ func (c *submitCommand) read(r *dialect.Reader) {
 	}
 	switch {
 	case live:
-		r.Add(0, strings.Join(args, " ")).Become(field.Refused, "the shell would have inserted a value that hpcc does not know: write the value itself")
+		r.Add(0, strings.Join(args, " ")).Become(field.Refused,
+			"the shell would have inserted a value that hpcc does not know: write the value itself")
 	case len(args) == 0:
 	case c.input != "" && !r.TakesProgram:
 		r.Job.Script.Args = args[1:]

@@ -45,7 +45,8 @@ func (t *Translation) order() {
 	}{{field.After, &t.Job.After}, {field.AfterAny, &t.Job.AfterAny}, {field.AfterFailed, &t.Job.AfterFailed}} {
 		outside := slices.DeleteFunc(slices.Clone(*d.names), func(n string) bool { return slices.Contains(t.among, job.Label(n)) })
 		if len(outside) > 0 {
-			t.Rows.Refuse(fmt.Sprintf("no script was given for %s: Argo only orders jobs that are submitted together, each with --from", strings.Join(outside, ", ")), d.f)
+			t.Rows.Refuse(fmt.Sprintf("no script was given for %s: Argo only orders jobs that are submitted together, each "+
+				"with --from", strings.Join(outside, ", ")), d.f)
 			*d.names = nil
 		}
 	}
@@ -63,7 +64,8 @@ func (t *Translation) variables() {
 		names = append(names, v.Name)
 	}
 	if len(names) > 0 {
-		t.Rows = append(t.Rows, &field.Row{Text: strings.Join(names, " "), Fate: field.Emulated, How: fmt.Sprintf("set from the variables of %s", t.To)})
+		t.Rows = append(t.Rows, &field.Row{Text: strings.Join(names, " "), Fate: field.Emulated,
+			How: fmt.Sprintf("set from the variables of %s", t.To)})
 	}
 	if s.From == t.To {
 		return
@@ -74,7 +76,8 @@ func (t *Translation) variables() {
 		known := slices.ContainsFunc(t.from.Variables, func(v job.Variable) bool { return v.Name == name })
 		set := slices.ContainsFunc(t.Job.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 		if !known && !set && !definedIn(s.Body, name) {
-			t.Rows = append(t.Rows, &field.Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: field.Refused, How: "hpcc does not know its value on " + string(t.To)})
+			t.Rows = append(t.Rows, &field.Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: field.Refused,
+				How: "hpcc does not know its value on " + string(t.To)})
 		}
 	}
 }

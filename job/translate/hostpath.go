@@ -21,7 +21,8 @@ import (
 var imageRoots = strings.Fields("bin boot dev etc lib lib32 lib64 libx32 opt proc root run sbin sys tmp usr var nix")
 
 // hostRoots are top directories of clusters, which are host paths even without a file below them.
-var hostRoots = strings.Fields("gpfs lustre scratch home nfs beegfs work data project projects users nobackup pscratch afs cvmfs disk mnt media srv fast fsx efs depot panfs archive storage")
+var hostRoots = strings.Fields("gpfs lustre scratch home nfs beegfs work data project projects users nobackup " +
+	"pscratch afs cvmfs disk mnt media srv fast fsx efs depot panfs archive storage")
 
 // localRoots are top directories on the disks of nodes.
 var localRoots = strings.Fields("lscratch localscratch local_scratch local ssd nvme jobfs scr")
@@ -68,7 +69,8 @@ func (b *podBody) hostPaths() {
 		top := f.top()
 		how := "pods do not see this machine's files: use --volume CLAIM:" + dirs[top] + ", or a path in the image"
 		if slices.Contains(localRoots, top) {
-			how = "pods do not see the disks of the node: use --volume scratch:" + dirs[top] + " for an empty directory, or --volume CLAIM:" + dirs[top]
+			how = "pods do not see the disks of the node: use --volume scratch:" + dirs[top] +
+				" for an empty directory, or --volume CLAIM:" + dirs[top]
 		}
 		if strings.Contains(f.path, "$USER") || strings.Contains(f.path, "${USER}") {
 			how += b.userHint()
@@ -144,13 +146,16 @@ func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/"
 
 // siteVariables name directories that sites set in the environment of jobs; localVariables name those on the node's disk.
 var (
-	siteVariables = strings.Fields("SCRATCH WORK PSCRATCH CSCRATCH GSCRATCH BSCRATCH SCRATCHDIR SCRATCH_DIR PROJECT PROJECTS PROJWORK MEMBERWORK WORLDWORK PROJHOME GROUP_HOME GROUP_SCRATCH OAK " +
+	siteVariables = strings.Fields("SCRATCH WORK PSCRATCH CSCRATCH GSCRATCH BSCRATCH SCRATCHDIR SCRATCH_DIR PROJECT " +
+		"PROJECTS PROJWORK MEMBERWORK WORLDWORK PROJHOME GROUP_HOME GROUP_SCRATCH OAK " +
 		"STORE WRKDIR USERWORK CFS STOCKYARD ARCHIVE FASTSCRATCH GPFS VSC_HOME VSC_DATA VSC_SCRATCH CINECA_SCRATCH HPCVAULT SOFTS")
-	localVariables = strings.Fields("LOCAL_SCRATCH LOCALSCRATCH LSCRATCH L_SCRATCH L_SCRATCH_JOB JOBFS SNIC_TMP VSC_SCRATCH_NODE JOB_SCRATCH DW_JOB_STRIPED DW_JOB_PRIVATE BBPATH TMPDIR TMP")
+	localVariables = strings.Fields("LOCAL_SCRATCH LOCALSCRATCH LSCRATCH L_SCRATCH L_SCRATCH_JOB JOBFS SNIC_TMP " +
+		"VSC_SCRATCH_NODE JOB_SCRATCH DW_JOB_STRIPED DW_JOB_PRIVATE BBPATH TMPDIR TMP")
 )
 
 // podVariables are set in every pod and shell.
-var podVariables = strings.Fields("PWD OLDPWD PATH HOSTNAME SHELL BASH RANDOM SECONDS UID EUID PPID LINENO IFS BASH_SOURCE OPTARG OPTIND REPLY TERM LANG")
+var podVariables = strings.Fields("PWD OLDPWD PATH HOSTNAME SHELL BASH RANDOM SECONDS UID EUID PPID LINENO IFS " +
+	"BASH_SOURCE OPTARG OPTIND REPLY TERM LANG")
 
 // pathVariable reports on a variable that begins a path, or names a directory of the site.
 func (b *podBody) pathVariable(p string, at int) {
@@ -171,12 +176,14 @@ func (b *podBody) pathVariable(p string, at int) {
 		row.How = "the home directory of a pod does not have your files: use --volume CLAIM:PATH --env HOME=PATH"
 	case name == "USER" || name == "LOGNAME":
 		row.Fate, row.How = field.Changed, "a pod has another user"+b.userHint()
-	case slices.Contains(localVariables, name) || slices.ContainsFunc(b.t.known, func(d *dialect.Dialect) bool { return slices.Contains(d.LocalDirs, name) }):
+	case slices.Contains(localVariables, name) ||
+		slices.ContainsFunc(b.t.known, func(d *dialect.Dialect) bool { return slices.Contains(d.LocalDirs, name) }):
 		row.How = "only the site sets it: use --volume scratch:/scratch --env " + name + "=/scratch for an empty directory"
 	case slices.Contains(siteVariables, name):
 		row.How = "only the site sets it: use --volume CLAIM:/" + strings.ToLower(name) + " --env " + name + "=/" + strings.ToLower(name)
 	case path && !b.schedulers(name):
-		row.Fate, row.How = field.Changed, "nothing in the script sets it: use --env "+name+"=PATH, with a path in the image or of --volume CLAIM:PATH"
+		row.Fate, row.How = field.Changed, "nothing in the script sets it: use --env "+name+"=PATH, with a path in the "+
+			"image or of --volume CLAIM:PATH"
 	default:
 		return
 	}

@@ -172,7 +172,8 @@ func (b *podBody) report(a *syntax.Assign) {
 	if len(f) == 0 || !b.known(path.Base(f[0])) || (len(f) == 1 && strings.Contains(f[0], "/")) {
 		return
 	}
-	row := &field.Row{Fate: field.Refused, How: "hpcc does not change commands in variables, and pods do not have " + path.Base(f[0]) + ": set " + a.Name.Value + " to the command for the pod, or to nothing"}
+	row := &field.Row{Fate: field.Refused, How: "hpcc does not change commands in variables, and pods do not have " +
+		path.Base(f[0]) + ": set " + a.Name.Value + " to the command for the pod, or to nothing"}
 	if name := path.Base(f[0]); slices.Contains(mpiNames, name) {
 		row = &field.Row{Fate: field.Kept, How: "it starts all processes in this pod; the image must have it"}
 	}
@@ -219,7 +220,8 @@ func within(ranges []edit, at int) bool {
 }
 
 // wrappers are commands that run their arguments as a command, on the same node.
-var wrappers = []string{"exec", "nohup", "command", "env", "nice", "ionice", "timeout", "numactl", "taskset", "setsid", "stdbuf", "xargs", "parallel", "sudo", "time", "strace", "unbuffer"}
+var wrappers = []string{"exec", "nohup", "command", "env", "nice", "ionice", "timeout", "numactl", "taskset", "setsid",
+	"stdbuf", "xargs", "parallel", "sudo", "time", "strace", "unbuffer"}
 
 // monitors report the resource usage of the node.
 var monitors = []string{"sar", "sadc", "mpstat", "iostat", "vmstat", "pidstat", "dstat", "nmon", "collectl", "dcgmi"}
@@ -231,7 +233,8 @@ var siteLaunchers = []string{"aprun", "ibrun", "lrun", "ccc_mprun", "mpprun", "p
 var pinners = []string{"dplace", "omplace", "likwid-pin"}
 
 // mpiNames are the other names of mpirun in images.
-var mpiNames = []string{"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec.mpich", "mpirun.mpich"}
+var mpiNames = []string{"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi",
+	"mpiexec.mpich", "mpirun.mpich"}
 
 // batchCommand reports whether a command belongs to a batch system.
 func (ds Translator) batchCommand(name string) bool {
@@ -310,7 +313,8 @@ func (b *podBody) command(args []front.Word) (why string) {
 			return b.command(f)
 		}
 	case slices.Contains(monitors, name):
-		b.once(&field.Row{Fate: field.Changed, How: "it reports on the node with all its pods, if the image has it: --measure records what the job itself uses"}, at, name)
+		b.once(&field.Row{Fate: field.Changed, How: "it reports on the node with all its pods, if the image has it: " +
+			"--measure records what the job itself uses"}, at, name)
 	case slices.Contains(siteLaunchers, name):
 		return "images do not have " + name + ", a launcher of clusters: start the processes with mpirun"
 	case slices.Contains(pinners, name):

@@ -184,7 +184,8 @@ func (ds Translator) parts(s *Source) (script string, command *submitCommand, er
 	case "":
 		return "", command, nil
 	case ":":
-		return "", nil, fmt.Errorf("reading the command line %q: hpcc does not support heterogeneous jobs: submit their components as separate jobs, or request equal nodes", text.Short(line))
+		return "", nil, fmt.Errorf("reading the command line %q: hpcc does not support heterogeneous jobs: submit their "+
+			"components as separate jobs, or request equal nodes", text.Short(line))
 	}
 	if s.Open == nil {
 		return "", nil, fmt.Errorf("the command line names script %q, which hpcc cannot open", command.input)

@@ -141,7 +141,8 @@ func (c *plainCommand) option(o front.Option) (why string) {
 		case o.Role == front.SetEnv && strings.Contains(v.Text, "=") && !strings.Contains(strings.SplitN(v.Text, "=", 2)[0], "/"):
 			return c.variable(o, v)
 		default:
-			c.rows = append(c.rows, &field.Row{Text: o.Text, Fate: field.Refused, How: "pods cannot read the file: use --set-env=FILE of hpcc with a copy of it"})
+			c.rows = append(c.rows, &field.Row{Text: o.Text, Fate: field.Refused,
+				How: "pods cannot read the file: use --set-env=FILE of hpcc with a copy of it"})
 		}
 	case front.Env, front.EnvList:
 		return c.variable(o, v)
@@ -207,7 +208,8 @@ func (c *plainCommand) mount(text, item string) {
 	}
 	to := cmp.Or(keys["target"], keys["destination"], keys["dst"])
 	if keys["type"] == "tmpfs" {
-		c.rows = append(c.rows, &field.Row{Text: text, Fate: needsVolume, How: "use --volume scratch:" + to + ", an empty directory for each pod"})
+		c.rows = append(c.rows, &field.Row{Text: text, Fate: needsVolume,
+			How: "use --volume scratch:" + to + ", an empty directory for each pod"})
 		return
 	}
 	_, ro := keys["ro"]
@@ -254,7 +256,8 @@ func (c *plainCommand) entryPoint() (why string) {
 	case len(own) > 0 && (c.line.Own || hasEntry):
 		c.program = text.CommandLine(own)
 	case c.line.Own:
-		return c.line.Name + " run starts the image's own program, which hpcc does not know: write that program, after " + c.line.Name + " exec IMAGE"
+		return c.line.Name + " run starts the image's own program, which hpcc does not know: write that program, after " +
+			c.line.Name + " exec IMAGE"
 	case len(c.line.Rest) > 0 && !isProgram(c.line.Rest[0]):
 		return "hpcc does not know which argument is the program of the line: write the program alone"
 	case len(c.line.Rest) == 0:
@@ -298,7 +301,8 @@ func (b *podBody) ambiguous(c *front.Line) string {
 		return ""
 	}
 	values := b.assigned[name]
-	plain := len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return v == "" || strings.HasPrefix(v, "-") || strings.ContainsAny(v, " \t") })
+	plain := len(values) > 0 && !slices.ContainsFunc(values,
+		func(v string) bool { return v == "" || strings.HasPrefix(v, "-") || strings.ContainsAny(v, " \t") })
 	if plain || imageVariable().MatchString(name) {
 		return ""
 	}
@@ -342,7 +346,8 @@ func registryImage(name string, a front.Word) string {
 		}
 	}
 	p := front.Programs()[name]
-	if (p != nil && p.Files && !tagged) || strings.Contains(ref, "://") || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "localhost/") || !imageText().MatchString(ref) {
+	if (p != nil && p.Files && !tagged) || strings.Contains(ref, "://") || strings.HasPrefix(ref, "/") ||
+		strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "localhost/") || !imageText().MatchString(ref) {
 		return ""
 	}
 	host, rest, ok := strings.Cut(ref, "/")
