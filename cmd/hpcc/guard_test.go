@@ -21,7 +21,7 @@ var layers = map[string]string{
 	"cmd/hpcc":      "build cmd/start/bare conda envfile front job metrics runtime store unpack",
 	"cmd/start":     "envfile metrics runtime store/ready", // starts within milliseconds: see TestStartImports
 	"build":         "conda envfile runtime store unpack",
-	"front":         "envfile job/sshd runtime store unpack",
+	"front":         "envfile runtime store unpack",
 	"job":           "front metrics runtime/inherit store/ready",
 	"job/measured":  "job metrics store",
 	"job/site":      "job runtime/probe store",                 // it sends images, and checks this machine for doctor

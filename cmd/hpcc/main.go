@@ -21,6 +21,7 @@ import (
 
 	"hpcc/cmd/start/bare"
 	"hpcc/files"
+	"hpcc/front/wrapper"
 	"hpcc/runtime"
 	"hpcc/runtime/oci"
 	"hpcc/runtime/probe"
@@ -44,7 +45,7 @@ func main() {
 	watchCPU()
 	ctx, stop := files.UntilSignal(context.Background())
 	if isWrapped(os.Args) {
-		os.Exit(printError(atStatus(process.ExitFailed, runWrapped(os.Args))))
+		os.Exit(printError(atStatus(process.ExitFailed, wrapper.Exec(os.Args))))
 	}
 	if isFront(os.Args[0]) {
 		os.Exit(printError(runFront(ctx, os.Args)))

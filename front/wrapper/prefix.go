@@ -13,20 +13,20 @@ import (
 	"hpcc/runtime/runconf"
 )
 
-// FindPrefixes starts the wrappers of Python interpreters, and makes those work whose library Python
+// findPrefixes starts the wrappers of Python interpreters, and makes those work whose library Python
 // does not find. Python looks for it above its argv[0], and then in a directory that was set when
 // Python was compiled. If that is not the interpreter's prefix, DIR gets links to the directories of
 // the prefix, which lead to them inside the container. notes names the interpreters that do not work.
-func FindPrefixes(ctx context.Context, tree string, programs []Program, o Options) (notes []string, err error) {
+func findPrefixes(ctx context.Context, tree string, programs []program, o Options) (notes []string, err error) {
 	for _, p := range programs {
 		if p.argv0 != runconf.WrapperName {
 			continue
 		}
-		real, err := resolveInside(tree, p.argv[0])
+		real, err := resolve(tree, p.argv[0])
 		if err != nil {
 			return nil, fmt.Errorf("looking for the library of %s: %w", p.argv[0], err)
 		}
-		prefix := path.Dir(path.Dir(real))
+		prefix := path.Dir(path.Dir(path.Join("/", strings.TrimPrefix(real, filepath.Clean(tree)))))
 		found, err := findPrefix(ctx, p, o)
 		if err == nil && found != prefix && found != o.Dir {
 			if err = link(tree, prefix, o.Dir); err != nil {
@@ -45,7 +45,7 @@ func FindPrefixes(ctx context.Context, tree string, programs []Program, o Option
 }
 
 // findPrefix returns the prefix that a wrapped Python interpreter finds, or "" if it finds none.
-func findPrefix(ctx context.Context, p Program, o Options) (string, error) {
+func findPrefix(ctx context.Context, p program, o Options) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(o.Dir, "bin", p.Name), "-E", "-S", "-c", "import sys; print(sys.prefix)")
 	out, err := cmd.Output()
 	if exit, ok := err.(*exec.ExitError); ok {

@@ -1,6 +1,7 @@
 package wrapper
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,11 +14,78 @@ import (
 	"slices"
 	"strings"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"hpcc/runtime"
 	"hpcc/runtime/runconf"
+	"hpcc/store/ready"
+	"hpcc/text"
 )
 
-// A Selection names the programs of an image that get wrappers.
-type Selection struct {
+// moduleName matches the name and version of a module.
+var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-Za-z0-9._+-]*$`)
+
+// DefaultModule returns a module's name and version for an image.
+func DefaultModule(image string) string {
+	base := path.Base(filepath.ToSlash(image))
+	if fi, err := os.Stat(image); ready.IsImageFile(image) && err == nil && fi.Mode().IsRegular() {
+		base = strings.TrimSuffix(base, path.Ext(base))
+	}
+	base, _, _ = strings.Cut(base, "@")
+	name, tag, _ := strings.Cut(base, ":")
+	return name + "/" + cmp.Or(tag, "latest")
+}
+
+// condaPrefix is the prefix of conda environments in images.
+const condaPrefix = "/opt/conda"
+
+// selection returns the selection of programs in the image's directory, whose PATH is list. It decides
+// whether the programs run over the host's files.
+func (o *Options) selection(tree, list string) (selection, error) {
+	s := selection{Tree: tree, Patterns: o.Patterns, All: o.All, Path: filepath.SplitList(cmp.Or(list, runtime.StandardPath))}
+	if st, err := os.Stat(filepath.Join(tree, condaPrefix, "conda-meta")); err == nil && st.IsDir() {
+		s.Prefix = condaPrefix
+	}
+	if o.Only == "" && !o.ImageRoot {
+		o.Only = s.Prefix
+	}
+	if o.Only == "" {
+		return s, nil
+	}
+	o.Only = path.Clean(o.Only)
+	outside := func(dir string) bool { return dir != o.Only && !strings.HasPrefix(dir, o.Only+"/") }
+	s.Path = slices.DeleteFunc(s.Path, outside)
+	if bin := path.Join(o.Only, "bin"); !slices.Contains(s.Path, bin) {
+		s.Path = append(s.Path, bin)
+	}
+	for _, p := range o.Patterns {
+		if path.IsAbs(p) && outside(p) {
+			return s, text.Usagef("%s is outside %s, the only directory of the image that wrappers mount", p, o.Only).
+				Hint("--image-root runs programs in all files of the image")
+		}
+	}
+	return s, nil
+}
+
+// similar returns the program that the user of a name that the image lacks probably means, or "".
+func (s selection) similar() string {
+	var dirs []string
+	for _, d := range s.Path {
+		if dir, err := securejoin.SecureJoin(s.Tree, d); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	for _, p := range s.Patterns {
+		missing := !slices.ContainsFunc(dirs, func(d string) bool { _, err := os.Lstat(filepath.Join(d, p)); return err == nil })
+		if like := text.NearestEntry(p, dirs...); missing && like != "" {
+			return like
+		}
+	}
+	return ""
+}
+
+// A selection names the programs of an image that get wrappers.
+type selection struct {
 	Tree     string   // the image's directory
 	Path     []string // directories of the image with programs; the first one with a name wins
 	Prefix   string   // directory of the conda environment in the image; "" for none
@@ -25,10 +93,10 @@ type Selection struct {
 	All      bool     // all programs of Path
 }
 
-// Select returns the selected programs, sorted by name. Without patterns, these are the programs of a
+// selectPrograms returns the selected programs, sorted by name. Without patterns, these are the programs of a
 // conda environment that its user asked for: the interpreters, the entry points of Python packages,
 // and the programs of packages that no other package needs.
-func Select(s Selection, dir string) ([]Program, error) {
+func selectPrograms(s selection, dir string) ([]program, error) {
 	found, err := s.list()
 	if err != nil {
 		return nil, err
@@ -51,14 +119,14 @@ func Select(s Selection, dir string) ([]Program, error) {
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("the image has no programs in %s", strings.Join(s.Path, ", "))
 	}
-	var out []Program
+	var out []program
 	for name, file := range chosen {
-		out = append(out, s.program(name, file))
+		out = append(out, s.describe(name, file))
 	}
 	for _, p := range out { // sys.executable of an entry point must be a wrapper
 		if name := path.Base(p.python); p.python != "" && chosen[name] == "" {
 			chosen[name] = p.python
-			out = append(out, s.program(name, p.python))
+			out = append(out, s.describe(name, p.python))
 		}
 	}
 	for i, p := range out {
@@ -66,12 +134,12 @@ func Select(s Selection, dir string) ([]Program, error) {
 			out[i].argv0 = filepath.Join(dir, "bin", name)
 		}
 	}
-	slices.SortFunc(out, func(a, b Program) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b program) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
 // list returns the paths of all programs in Path by name.
-func (s Selection) list() (map[string]string, error) {
+func (s selection) list() (map[string]string, error) {
 	found := map[string]string{}
 	for _, dir := range s.Path {
 		real, err := resolve(s.Tree, dir)
@@ -93,7 +161,7 @@ func (s Selection) list() (map[string]string, error) {
 }
 
 // match adds the programs that Patterns select to chosen.
-func (s Selection) match(found, chosen map[string]string) error {
+func (s selection) match(found, chosen map[string]string) error {
 	for _, p := range s.Patterns {
 		if strings.HasPrefix(p, "/") {
 			if !isProgram(s.Tree, p) {
@@ -123,7 +191,7 @@ func (s Selection) match(found, chosen map[string]string) error {
 var always = []string{"python", "pip", "r-base", "julia"}
 
 // chooseDefault adds the programs of the environment that its user asked for to chosen.
-func (s Selection) chooseDefault(found, chosen map[string]string) error {
+func (s selection) chooseDefault(found, chosen map[string]string) error {
 	packages, err := s.packages()
 	if err != nil {
 		return err
@@ -147,7 +215,7 @@ func (s Selection) chooseDefault(found, chosen map[string]string) error {
 		}
 	}
 	for name, file := range found {
-		if s.program(name, file).python != "" && path.Dir(file) == path.Join(s.Prefix, "bin") {
+		if s.describe(name, file).python != "" && path.Dir(file) == path.Join(s.Prefix, "bin") {
 			chosen[name] = file
 		}
 	}
@@ -169,7 +237,7 @@ const (
 )
 
 // packages reads the records of the conda environment.
-func (s Selection) packages() ([]record, error) {
+func (s selection) packages() ([]record, error) {
 	dir, err := resolve(s.Tree, path.Join(s.Prefix, "conda-meta"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the environment's packages: %w", err)
@@ -197,9 +265,9 @@ func (s Selection) packages() ([]record, error) {
 // pythons matches the file names of Python interpreters.
 var pythons = regexp.MustCompile(`^(python|pypy)[0-9.]*t?$`)
 
-// program returns the program with a name and a path in the image.
-func (s Selection) program(name, file string) Program {
-	p := Program{Name: name, argv: []string{file}, argv0: runconf.OwnName}
+// describe returns the program with a name and a path in the image.
+func (s selection) describe(name, file string) program {
+	p := program{Name: name, argv: []string{file}, argv0: runconf.OwnName}
 	real, err := resolve(s.Tree, file)
 	if err != nil {
 		return p
@@ -264,35 +332,12 @@ func openRegular(file string) (*os.File, error) {
 	return os.Open(file)
 }
 
-// maxLinks is the number of links that a path may pass through, as in the kernel.
-const maxLinks = 40
-
-// resolve returns the file of the host for a path in the image.
+// resolve returns the file of the host for a path in the image, without links. Links lead to paths in
+// the image.
 func resolve(tree, file string) (string, error) {
-	inside, err := resolveInside(tree, file)
-	return filepath.Join(tree, inside), err
-}
-
-// resolveInside returns a path in the image without links. Links lead to paths in the image. The tree
-// must not change at the same time.
-func resolveInside(tree, file string) (string, error) {
-	todo, done, links := strings.Split(file, "/"), "/", 0
-	for len(todo) > 0 {
-		next := path.Join(done, todo[0])
-		todo = todo[1:]
-		target, err := os.Readlink(filepath.Join(tree, next))
-		if err != nil { // not a link, or missing
-			done = next
-			continue
-		}
-		if links++; links > maxLinks {
-			return "", &fs.PathError{Op: "open", Path: file, Err: errors.New("too many links")}
-		}
-		if path.IsAbs(target) {
-			done = "/"
-		}
-		todo = append(strings.Split(target, "/"), todo...)
+	real, err := securejoin.SecureJoin(tree, file)
+	if err == nil {
+		_, err = os.Lstat(real)
 	}
-	_, err := os.Lstat(filepath.Join(tree, done))
-	return done, err
+	return real, err
 }

@@ -18,23 +18,23 @@ func FuzzWrapper(f *testing.F) {
 	f.Add("/usr/bin/hpcc", "--set-env=PATH=/d/bin:$PATH", "/opt/conda/bin/python")
 	f.Add("/a b/it's/hpcc", "", "#x")
 	f.Add("/"+strings.Repeat("long/", 40)+"hpcc", "~/\"$HOME\"\\", "'")
-	f.Fuzz(func(t *testing.T, hpcc, flag, program string) {
-		if strings.Contains(hpcc+flag+program, "\x00") || strings.Contains(hpcc, "\n") {
+	f.Fuzz(func(t *testing.T, hpcc, flag, inside string) {
+		if strings.Contains(hpcc+flag+inside, "\x00") || strings.Contains(hpcc, "\n") {
 			t.Skip()
 		}
-		p := Program{Name: "x", argv: []string{program}, argv0: runconf.WrapperName}
-		text, err := p.text(Options{Hpcc: hpcc, Dir: "/d", Run: []string{flag, "image"}})
-		if refused := strings.Contains(flag+program, "\n"); err != nil || refused {
+		p := program{Name: "x", argv: []string{inside}, argv0: runconf.WrapperName}
+		text, err := p.text(Options{Hpcc: hpcc, Dir: "/d", Image: "image", Flags: []string{flag}})
+		if refused := strings.Contains(flag+inside, "\n"); err != nil || refused {
 			if (err != nil) != refused {
-				t.Fatalf("text(%q, %q): %v", flag, program, err)
+				t.Fatalf("text(%q, %q): %v", flag, inside, err)
 			}
 			return
 		}
 		file := filepath.Join(t.TempDir(), "x")
 		testenv.Check(t, os.WriteFile(file, []byte(text), 0o755))
 		argv, err := runconf.ReadWrapper(file)
-		if want := []string{"/d/.inside/x", ".", flag, "image", "--", program}; err != nil || !slices.Equal(argv, want) {
-			t.Errorf("the wrapper of %q, %q has the arguments %q, %v\n%s", flag, program, argv, err, text)
+		if want := []string{"/d/.inside/x", ".", flag, "image", "--", inside}; err != nil || !slices.Equal(argv, want) {
+			t.Errorf("the wrapper of %q, %q has the arguments %q, %v\n%s", flag, inside, argv, err, text)
 		}
 	})
 }
@@ -81,19 +81,19 @@ func TestSelect(t *testing.T) {
 		{[]string{"loop"}, false, `!no program "loop"`},
 		{[]string{"["}, false, "!not a valid pattern"},
 	} {
-		list, err := Select(Selection{Tree: root, Path: []string{"/opt/conda/bin", "/none"}, Prefix: "/opt/conda", Patterns: c.patterns, All: c.all}, "/d")
+		list, err := selectPrograms(selection{Tree: root, Path: []string{"/opt/conda/bin", "/none"}, Prefix: "/opt/conda", Patterns: c.patterns, All: c.all}, "/d")
 		var got []string
 		for _, p := range list {
 			got = append(got, fmt.Sprintf("%s=%s:%s", p.Name, p.argv0, strings.Join(p.argv, " ")))
 		}
 		if part, fails := strings.CutPrefix(c.want, "!"); fails {
 			if err == nil || !strings.Contains(err.Error(), part) {
-				t.Errorf("Select(%q): %v; want an error with %q", c.patterns, err, part)
+				t.Errorf("selectPrograms(%q): %v; want an error with %q", c.patterns, err, part)
 			}
 			continue
 		}
 		if text := strings.Join(got, "|"); err != nil || text != c.want {
-			t.Errorf("Select(%q) = %s, %v; want %s", c.patterns, text, err, c.want)
+			t.Errorf("selectPrograms(%q) = %s, %v; want %s", c.patterns, text, err, c.want)
 		}
 	}
 }
@@ -102,8 +102,8 @@ func TestSelect(t *testing.T) {
 func TestResolve(t *testing.T) {
 	root := tree(t, map[string]string{"a/b/f": "", "abs": "->/a/b", "up": "->../../../a", "a/rel": "->../abs/f", "loop": "->loop", "out": "->/../../etc/passwd"})
 	for in, want := range map[string]string{"/abs/f": "/a/b/f", "/up/b/f": "/a/b/f", "/a/rel": "/a/b/f", "/a/../a/./b": "/a/b", "/loop": "", "/out": "", "/none": "", "/": "/"} {
-		if got, err := resolveInside(root, in); (err == nil) != (want != "") || (err == nil && got != want) {
-			t.Errorf("resolveInside(%s) = %s, %v; want %q", in, got, err, want)
+		if got, err := resolve(root, in); (err == nil) != (want != "") || (err == nil && got != filepath.Join(root, want)) {
+			t.Errorf("resolve(%s) = %s, %v; want %q below %s", in, got, err, want, root)
 		}
 	}
 }

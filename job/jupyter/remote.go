@@ -1,4 +1,4 @@
-package kernel
+package jupyter
 
 import (
 	"bufio"
@@ -49,17 +49,17 @@ rm -rf "$0"`
 // ready is the line with which keeper reports that the kernel serves.
 const ready = "ready"
 
-// A Remote is a kernel in a task.
-type Remote struct {
+// A remote is a kernel in a task.
+type remote struct {
 	client  *ssh.Client
 	dir     string // of the kernel, on its node
 	signals io.WriteCloser
-	ended   chan struct{}
+	ended   chan struct{} // closed when the kernel has ended, or the connection to it
 }
 
-// Start gives the kernel in the directory dir of its node its connection file, and waits until it
+// start gives the kernel in the directory dir of its node its connection file, and waits until it
 // serves. The keys of the connection file go through client only.
-func (c *Connection) Start(client *ssh.Client, dir string) (*Remote, error) {
+func (c *connection) start(client *ssh.Client, dir string) (*remote, error) {
 	s, err := client.NewSession()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (c *Connection) Start(client *ssh.Client, dir string) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{client: client, dir: dir, signals: in, ended: make(chan struct{})}
+	r := &remote{client: client, dir: dir, signals: in, ended: make(chan struct{})}
 	if err := s.Start("exec sh -c " + text.Arguments([]string{keeper, dir})); err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (c *Connection) Start(client *ssh.Client, dir string) (*Remote, error) {
 	return r, nil
 }
 
-// Serve forwards a connection to the kernel's port number i until both directions have ended.
-func (r *Remote) Serve(conn sshd.HalfCloser, i int) error {
+// serve forwards a connection to the kernel's port number i until both directions have ended.
+func (r *remote) serve(conn sshd.HalfCloser, i int) error {
 	to, err := r.client.Dial("unix", socket(r.dir, i))
 	if err != nil {
 		return err
@@ -111,14 +111,11 @@ func (r *Remote) Serve(conn sshd.HalfCloser, i int) error {
 	return nil
 }
 
-// Ended is closed when the kernel has ended, or the connection to it.
-func (r *Remote) Ended() <-chan struct{} { return r.ended }
-
-// Signal sends a signal to the kernel.
-func (r *Remote) Signal(n syscall.Signal) error {
+// signal sends a signal to the kernel.
+func (r *remote) signal(n syscall.Signal) error {
 	_, err := fmt.Fprintln(r.signals, strings.TrimPrefix(unix.SignalName(n), "SIG"))
 	return err
 }
 
-// End ends the kernel.
-func (r *Remote) End() { r.signals.Close() }
+// end ends the kernel.
+func (r *remote) end() { r.signals.Close() }

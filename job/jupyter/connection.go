@@ -1,39 +1,38 @@
-package kernel
+package jupyter
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
-	"os"
 	"path"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"hpcc/files"
 )
 
 // channels are the members of a connection file that name ports, in the order of the sockets' numbers.
 var channels = []string{"shell_port", "iopub_port", "stdin_port", "control_port", "hb_port"}
 
-// A Connection is the content of a connection file: the addresses of a kernel on this machine, and
+// A connection is the content of a connection file: the addresses of a kernel on this machine, and
 // the key that signs its messages.
-type Connection struct {
+type connection struct {
 	members map[string]any // all, also those that hpcc does not know
 	ip      netip.Addr
 	ports   []int // of channels
 }
 
-// ReadConnection reads the connection file that Jupyter wrote for a new kernel.
-func ReadConnection(file string) (*Connection, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile))
+// maxFile limits the size of a connection file, in bytes.
+const maxFile = 1 << 20
+
+// readConnection reads the connection file that Jupyter wrote for a new kernel.
+func readConnection(file string) (*connection, error) {
+	b, err := files.ReadFile(file, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +43,8 @@ func ReadConnection(file string) (*Connection, error) {
 	return c, nil
 }
 
-func parseConnection(b []byte) (*Connection, error) {
-	c := &Connection{}
+func parseConnection(b []byte) (*connection, error) {
+	c := &connection{}
 	if err := json.Unmarshal(b, &c.members); err != nil {
 		return nil, err
 	}
@@ -67,8 +66,8 @@ func parseConnection(b []byte) (*Connection, error) {
 	return c, nil
 }
 
-// Listen listens on the ports of the kernel, in the order that [Remote.Serve] numbers them.
-func (c *Connection) Listen() ([]net.Listener, error) {
+// listen listens on the ports of the kernel, in the order that [remote.serve] numbers them.
+func (c *connection) listen() ([]net.Listener, error) {
 	var out []net.Listener
 	for _, p := range c.ports {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(c.ip, uint16(p)).String())
@@ -76,14 +75,18 @@ func (c *Connection) Listen() ([]net.Listener, error) {
 			err = fmt.Errorf("port %d of %s, which Jupyter chose for the kernel, is in use by now", p, c.ip)
 		}
 		if err != nil {
-			for _, l := range out {
-				l.Close()
-			}
+			closeAll(out)
 			return nil, err
 		}
 		out = append(out, l)
 	}
 	return out, nil
+}
+
+func closeAll(list []net.Listener) {
+	for _, l := range list {
+		l.Close()
+	}
 }
 
 // Names of the files in the directory of a kernel on its node.
@@ -99,11 +102,8 @@ func socket(dir string, i int) string {
 
 // onNode returns the connection file for the kernel on its node, as one line. There it listens on
 // sockets in its directory dir instead of ports, which every user of the node could connect to.
-func (c *Connection) onNode(dir string) ([]byte, error) {
-	m := map[string]any{}
-	for k, v := range c.members {
-		m[k] = v
-	}
+func (c *connection) onNode(dir string) ([]byte, error) {
+	m := maps.Clone(c.members)
 	m["transport"], m["ip"] = "ipc", path.Join(dir, socketPrefix)
 	for i, name := range channels {
 		m[name] = i + 1
