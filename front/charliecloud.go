@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/envfile"
 	"hpcc/store/ready"
 )
 
@@ -87,7 +88,7 @@ func (l *chLine) unabbreviated(table map[string]Role, arg string) (string, error
 }
 
 // env returns a variable of the caller, or "".
-func (l *chLine) env(name string) string { return variable(l.environ, name) }
+func (l *chLine) env(name string) string { return envfile.Lookup(l.environ, name) }
 
 // value returns the value of the last option with one of these names.
 func (l *chLine) value(names ...string) (value string, ok bool) {
@@ -171,8 +172,8 @@ var refusedByCharliecloud = map[string][2]string{
 // names of its directories, in which % is / and + is a colon.
 func CharliecloudName(ref string) string { return strings.NewReplacer("%", "/", "+", ":").Replace(ref) }
 
-// isPath reports whether an image is written as a path.
-func isPath(image string) bool {
+// IsPath reports whether an image is written as a path.
+func IsPath(image string) bool {
 	return strings.HasPrefix(image, "/") || image == "." || image == ".." || strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
 }
 
@@ -211,7 +212,7 @@ func readChRun(args, environ []string) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, store := l.storage(); !isPath(image) {
+	if _, store := l.storage(); !IsPath(image) {
 		run = append(run, store...)
 	}
 	run = append(run, (&imageSource{argument: image, isFile: isRegular(image)}).flags()...)
@@ -250,7 +251,7 @@ func (l *chLine) chRunOptions(image, old string) ([]string, error) {
 	fake, discards := l.value("-W", "--write-fake")
 	home := l.has("--home")
 	write := l.has("-w", "--write") && !discards && !isSquashFS(image) // a SquashFS file is read-only in any case
-	if write && !isPath(image) {
+	if write && !IsPath(image) {
 		return nil, refusal("ch-run", "-w", "it cannot be used with the name of an image, because all runs share its files",
 			"-W discards the changes; or ch-convert "+image+" DIR, then ch-run -w DIR")
 	}

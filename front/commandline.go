@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/envfile"
 	"hpcc/text"
 )
 
@@ -35,7 +36,7 @@ func newCommandLine(program string, environ []string) (*commandLine, error) {
 }
 
 // env returns a variable of the caller, or "".
-func (l *commandLine) env(name string) string { return variable(l.environ, name) }
+func (l *commandLine) env(name string) string { return envfile.Lookup(l.environ, name) }
 
 // option reads the options of the first argument, which is one.
 func (l *commandLine) option(table map[string]Role, args []Word) (rest []Word, err error) {

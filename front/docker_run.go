@@ -122,7 +122,7 @@ func (d *docker) run(args []string) (*Request, error) {
 		return nil, err
 	}
 	image := args[0]
-	if isPath(image) {
+	if IsPath(image) {
 		return nil, refusal(d.program, image, "it is not the name of an image", "hpcc run "+image+" runs the image in a directory or file")
 	}
 	r := &Request{NoStdin: d.on["--interactive"] == "", Failed: ownFailures["docker"]}

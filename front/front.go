@@ -72,16 +72,6 @@ func Read(program string, args, environ []string) (*Request, error) {
 	return fronts[program](args, environ)
 }
 
-// variable returns a variable of an environment, or "".
-func variable(environ []string, name string) string {
-	for _, kv := range environ {
-		if value, ok := strings.CutPrefix(kv, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
-
 // arguments returns those of a process as words of no script.
 func arguments(args []string) []Word {
 	out := make([]Word, len(args))

@@ -2,7 +2,9 @@ package store
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -259,6 +261,23 @@ func NewFile(file string, write func(f *os.File) error) error {
 		err = syncDir(filepath.Dir(file))
 	}
 	return err
+}
+
+// Compress passes to write a writer that compresses to f, at the fastest level because images
+// are large and layers already compressed.
+func Compress(f io.Writer, write func(io.Writer) error) error {
+	buffered := bufio.NewWriterSize(f, 1<<20)
+	z, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	if err := write(z); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return buffered.Flush()
 }
 
 // syncDir waits until the names in a directory are on disk. It ignores file systems that

@@ -57,7 +57,8 @@ func dockerRunFlags() []cli.Flag {
 
 // parseDockerRun reads these flags, and completes the options of the runtime.
 func parseDockerRun(c *cli.Context, o *runtime.Options) (docker.Run, error) {
-	d := docker.Run{ID: c.String("docker-id"), Name: c.String("docker-name"), CIDFile: c.String("docker-cidfile"), Want: c.String("docker-platform")}
+	d := docker.Run{ID: c.String("docker-id"), Name: c.String("docker-name"), CIDFile: c.String("docker-cidfile"),
+		Want: c.String("docker-platform")}
 	if d.ID == "" {
 		return d, nil
 	}

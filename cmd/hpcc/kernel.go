@@ -216,7 +216,9 @@ func parseKernelJob(c *cli.Context, argv []string) (*kernelJob, error) {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	// The path of a socket has at most 107 bytes. The name is new for each kernel.
-	k := &kernelJob{a, jupyter.Kernel{File: c.String("connection-file"), Dir: "/tmp/hpcc-kernel-" + hex.EncodeToString(b[:]), KeepOutput: a.Set["output"], Say: sayLine}}
+	k := &kernelJob{a, jupyter.Kernel{
+		File: c.String("connection-file"), Dir: "/tmp/hpcc-kernel-" + hex.EncodeToString(b[:]), KeepOutput: a.Set["output"], Say: sayLine,
+	}}
 	k.Job.Args = jupyter.TaskArgv(k.kernel.Dir, k.kernel.File, argv)
 	if k.Job.Output == "" {
 		data, err := kernel.DataDir()

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/front/charliecloud"
 	"hpcc/front/docker"
 	"hpcc/front/scripts"
 	"hpcc/runtime"
@@ -190,7 +191,7 @@ func parseRunWith(c *cli.Context, read func() ([]runconf.Line, error)) (_ *runAr
 		return nil, err
 	}
 	if a.imageEnv = envOf(c).image; c.Bool("ch-run") {
-		a.options.ChRun, a.root.Name = true, chRunImage(a.root.Name)
+		a.options.ChRun, a.root.Name = true, charliecloud.Image(a.root.Name)
 	}
 	if a.options.Only, a.options.Argv0 = c.String("only"), c.String("argv0"); a.options.Only != "" {
 		for _, name := range notOverHost {

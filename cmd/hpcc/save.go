@@ -92,7 +92,7 @@ func (a *saveArgs) run(ctx context.Context) error {
 		return s.SaveTo(ctx, a.name, os.Stdout)
 	case strings.HasSuffix(a.file, ".gz") || strings.HasSuffix(a.file, ".tgz"):
 		err = store.NewFile(a.file, func(f *os.File) error {
-			return compressed(f, func(w io.Writer) error { return s.SaveTo(ctx, a.name, w) })
+			return store.Compress(f, func(w io.Writer) error { return s.SaveTo(ctx, a.name, w) })
 		})
 	case strings.HasSuffix(a.file, ".docker.tar"):
 		err = s.SaveDocker(a.name, a.file)

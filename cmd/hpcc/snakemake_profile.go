@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -48,9 +45,7 @@ Flags are defaults for rules that do not request other resources.`,
 	}
 }
 
-type snakemakeProfileArgs struct {
-	snakemake.Profile
-}
+type snakemakeProfileArgs struct{ snakemake.Profile }
 
 func parseSnakemakeProfile(c *cli.Context) (*snakemakeProfileArgs, error) {
 	args, err := parseArguments(c, 1, 1, "DIR")
@@ -186,35 +181,10 @@ func parseSnakemakeCancel(c *cli.Context) (*snakemakeCancelArgs, error) {
 	return &snakemakeCancelArgs{c.Args().Slice(), c.String("store")}, nil
 }
 
-// cancelTime is for how long "snakemake-cancel" waits. Snakemake kills it after two seconds.
-const cancelTime = 1500 * time.Millisecond
-
-// run starts "hpcc cancel" for the jobs without an end, in a session of its own, which goes on after
-// Snakemake's end.
-func (a *snakemakeCancelArgs) run(ctx context.Context) error {
+func (a *snakemakeCancelArgs) run(context.Context) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
 	}
-	open := slices.DeleteFunc(a.ids, func(id string) bool {
-		tasks, err := job.Tasks(filepath.Join(s.Jobs(), id))
-		return id == "" || (err == nil && len(tasks) == 1 && tasks[0].Ended())
-	})
-	if len(open) == 0 {
-		return nil
-	}
-	argv := slices.Concat([]string{"cancel", "--store=" + s.Dir(), "--"}, open)
-	cmd := exec.Command("/proc/self/exe", argv...)
-	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(cancelTime):
-		return nil
-	}
+	return snakemake.Cancel(s.Jobs(), a.ids, "cancel", "--store="+s.Dir(), "--")
 }

@@ -49,8 +49,8 @@ func repositoryAndTag(name string) (repository, tag string) {
 
 // titles are the titles of the columns of "docker images", by field.
 var titles = map[string]string{
-	"Repository": "REPOSITORY", "Tag": "TAG", "ID": "IMAGE ID", "Digest": "DIGEST", "CreatedSince": "CREATED", "CreatedAt": "CREATED AT", "Size": "SIZE",
-	"Containers": "CONTAINERS", "SharedSize": "SHAREDSIZE", "UniqueSize": "UNIQUESIZE", "VirtualSize": "VIRTUALSIZE",
+	"Repository": "REPOSITORY", "Tag": "TAG", "ID": "IMAGE ID", "Digest": "DIGEST", "CreatedSince": "CREATED",
+	"CreatedAt": "CREATED AT", "Size": "SIZE", "Containers": "CONTAINERS", "SharedSize": "SHAREDSIZE", "UniqueSize": "UNIQUESIZE", "VirtualSize": "VIRTUALSIZE",
 }
 
 // images prints the images of the store in columns, or each with the template of --format.
@@ -252,7 +252,8 @@ func describe(s *store.Store, list []store.Entry, name string) (any, error) {
 	about := map[string]any{
 		"Id": id.String(), "RepoTags": tags, "RepoDigests": digests, "Parent": "", "Comment": "", "Author": c.Author,
 		"Created": c.Created.UTC().Format(time.RFC3339Nano), "Architecture": c.Architecture, "Variant": c.Variant, "Os": c.OS,
-		"Size": total, "VirtualSize": total, "RootFS": map[string]any{"Type": "layers", "Layers": c.RootFS.DiffIDs}, "Config": fullConfig(c.Config),
+		"Size": total, "VirtualSize": total, "RootFS": map[string]any{"Type": "layers", "Layers": c.RootFS.DiffIDs},
+		"Config":      fullConfig(c.Config),
 		"GraphDriver": map[string]any{"Name": "hpcc", "Data": nil}, "Metadata": map[string]any{"LastTagTime": "0001-01-01T00:00:00Z"},
 	}
 	b, err := json.Marshal(about) // templates use the names of the JSON
@@ -270,8 +271,8 @@ func describe(s *store.Store, list []store.Entry, name string) (any, error) {
 func fullConfig(c v1.Config) map[string]any {
 	type object = map[string]any
 	config := object{
-		"Hostname": "", "Domainname": "", "User": "", "ExposedPorts": object{}, "Env": []any{}, "Cmd": []any{}, "Image": "", "Volumes": object{},
-		"WorkingDir": "", "Entrypoint": []any{}, "OnBuild": []any{}, "Labels": object{},
+		"Hostname": "", "Domainname": "", "User": "", "ExposedPorts": object{}, "Env": []any{}, "Cmd": []any{}, "Image": "",
+		"Volumes": object{}, "WorkingDir": "", "Entrypoint": []any{}, "OnBuild": []any{}, "Labels": object{},
 	}
 	if b, err := json.Marshal(c); err == nil {
 		_ = json.Unmarshal(b, &config) // replaces what the image has
@@ -295,7 +296,8 @@ func (c *Command) rmi(w io.Writer) error {
 				}
 			}
 			if len(names) > 1 && !c.Force {
-				all = append(all, text.Hint(fmt.Errorf("image %.12s has %d names", id.Hex, len(names)), "remove them by name, or all of them with --force"))
+				all = append(all, text.Hint(fmt.Errorf("image %.12s has %d names", id.Hex, len(names)),
+					"remove them by name, or all of them with --force"))
 				continue
 			}
 		}

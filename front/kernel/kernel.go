@@ -88,8 +88,9 @@ func Choose(tree, image, name string) (Spec, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return Spec{}, text.Hint(fmt.Errorf("image %s has no Jupyter kernel", image), "add ipykernel to its environment and build it again (for R: r-irkernel); "+
-			"a kernel without a kernelspec: hpcc kernel %s -- CMD %s", image, ConnectionFile)
+		return Spec{}, text.Hint(fmt.Errorf("image %s has no Jupyter kernel", image),
+			"add ipykernel to its environment and build it again (for R: r-irkernel); "+
+				"a kernel without a kernelspec: hpcc kernel %s -- CMD %s", image, ConnectionFile)
 	case name == "":
 		return Spec{}, text.Usagef("image %s has several kernels", image).Hint("choose one with --spec: %s", strings.Join(names, ", "))
 	}

@@ -18,6 +18,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
 )
 
@@ -156,9 +157,9 @@ func withVariables(env []string, set map[string]string) []string {
 		case (prepends && isList(before) && set[before] != "") || (appends && isList(after) && set[after] != ""):
 			continue // it replaces the list
 		case prepends && isList(before):
-			name, value = before, strings.TrimSuffix(value+":"+variableIn(env, before), ":")
+			name, value = before, strings.TrimSuffix(value+":"+envfile.Lookup(env, before), ":")
 		case appends && isList(after):
-			name, value = after, strings.TrimPrefix(variableIn(env, after)+":"+value, ":")
+			name, value = after, strings.TrimPrefix(envfile.Lookup(env, after)+":"+value, ":")
 		}
 		env = append(slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }), name+"="+value)
 	}
@@ -167,16 +168,6 @@ func withVariables(env []string, set map[string]string) []string {
 
 // isList reports whether a variable is a list that Apptainer extends.
 func isList(name string) bool { return name == "PATH" || name == "LD_LIBRARY_PATH" }
-
-// variableIn returns the value of a variable of an environment, or "".
-func variableIn(env []string, name string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
 
 // hide renames the variables of the caller, so that the image's scripts do not see them. The
 // script restores those that the scripts do not set.

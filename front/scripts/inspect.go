@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -48,10 +49,10 @@ func inspect(root *os.Root, parts []string) error {
 			fmt.Fprintln(&out, text)
 		}
 	}
-	for _, name := range sortedNames(about.Environment) {
+	for _, name := range slices.Sorted(maps.Keys(about.Environment)) {
 		fmt.Fprintf(&out, "=== %s ===\n%s\n\n", name, about.Environment[name])
 	}
-	for _, name := range sortedNames(about.Labels) {
+	for _, name := range slices.Sorted(maps.Keys(about.Labels)) {
 		fmt.Fprintf(&out, "%s: %s\n", name, about.Labels[name])
 	}
 	_, err = io.WriteString(os.Stdout, out.String())
@@ -138,15 +139,6 @@ func runscriptOf(c v1.Config) string {
 		script += "[ $# -gt 0 ] || set -- " + text.Arguments(c.Cmd) + "\n"
 	}
 	return script + "exec " + strings.TrimLeft(text.Arguments(c.Entrypoint)+` "$@"`, " ")
-}
-
-// sortedNames returns the keys of a map, sorted.
-func sortedNames(m map[string]string) (names []string) {
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // imageText returns the content of a file of the image without the last line end, or "" if the

@@ -1,0 +1,56 @@
+package charliecloud
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"hpcc/envfile"
+	"hpcc/front"
+	"hpcc/store"
+)
+
+// Image returns the image that ch-run runs: a file with any name, or an image that is written as
+// the name of its directory in Charliecloud's storage.
+func Image(image string) string {
+	if _, err := store.Canonical(image); err == nil || front.IsPath(image) {
+		return image
+	}
+	if _, err := os.Stat(image); err == nil {
+		return "./" + image
+	}
+	return front.CharliecloudName(image)
+}
+
+// Variables returns the changes of the environment that set the variables of the image in a
+// directory: those of its configuration, or of the file that Charliecloud writes to its images.
+func Variables(root string, config []string) ([]envfile.Change, error) {
+	var out []envfile.Change
+	for _, kv := range config {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			c, err := envfile.Exact(name + "=" + value)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, c)
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	tree, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	f, err := tree.Open("ch/environment")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return envfile.Read(f, "/ch/environment", envfile.Options{})
+}
