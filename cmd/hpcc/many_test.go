@@ -210,7 +210,10 @@ func TestStatusOfManyJobs(t *testing.T) {
 		}
 		return strings.Count(string(out), "\n"), errs.String()
 	}
-	const scripts = 1 // without job.json
+	const (
+		scripts    = 1 // without job.json
+		shownEnded = 100
+	)
 	for _, when := range []string{"without", "with"} {
 		if n, stderr := status(); n != 1+1+shownEnded || !strings.Contains(stderr, `48 older jobs that have ended are not shown: "hpcc status --all" shows them`) {
 			t.Errorf("%s a cache: %d lines, and %q", when, n, stderr)

@@ -75,7 +75,7 @@ func (s *Status) ended(changed int64) *endedJob {
 }
 
 // Overview returns the states of all jobs below dir, newest first, of jobs that have ended without
-// tasks and requests; see [Status.Complete]. It reads only jobs that have changed, or were not over, at the
+// tasks and requests; see Status.complete. It reads only jobs that have changed, or were not over, at the
 // last call. progress gets the number of jobs read, of a total; calls do not overlap. Warnings are
 // those of [Statuses].
 func Overview(ctx context.Context, dir string, progress func(done, total int)) (list []*Status, warnings []string, err error) {
@@ -169,9 +169,9 @@ func (o *overview) status(e *endedJob) *Status {
 	return e.status(o.named[e.Name])
 }
 
-// Complete adds the tasks and requests to a state of [Overview]. It does nothing if the job was
+// complete adds the tasks and requests to a state of [Overview]. It does nothing if the job was
 // removed meanwhile, or if a site reported it.
-func (s *Status) Complete(dir string) {
+func (s *Status) complete(dir string) {
 	if !s.brief {
 		return
 	}

@@ -47,8 +47,8 @@ func (e *NoJobError) Similar() string {
 	return text.Nearest(e.ID, append(known, slices.Sorted(maps.Keys(names))...))
 }
 
-// Missing returns the ids that no job below dir has.
-func Missing(dir string, ids []string) (missing []string, err error) {
+// missing returns the ids that no job below dir has.
+func missing(dir string, ids []string) (list []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -59,10 +59,10 @@ func Missing(dir string, ids []string) (missing []string, err error) {
 	for _, id := range ids {
 		var unreadable *unreadableJobError
 		if len(f.find(id)) == 0 && !errors.As(f.none(id), &unreadable) {
-			missing = append(missing, id)
+			list = append(list, id)
 		}
 	}
-	return missing, nil
+	return list, nil
 }
 
 // Find returns the job below dir with an ID, a prefix of it, or a native ID. An ambiguous

@@ -17,6 +17,7 @@ import (
 	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/invoke"
+	"hpcc/text"
 )
 
 // sitesDir, below the jobs directory, caches the last answer of each site: a file NAME.json
@@ -27,11 +28,85 @@ const sitesDir = ".sites"
 // of its scheduler.
 const remoteTime = 10 * time.Second
 
-// RemoteStatuses queries the remote sites concurrently and caches their answers below dir.
+// A Selection chooses the jobs of [Selection.Statuses].
+type Selection struct {
+	IDs      []string              // IDs, beginnings of IDs or names; empty for all jobs
+	Local    bool                  // jobs of this machine
+	Sites    []*Site               // and those of remote sites
+	Site     string                // of the jobs of this machine, only those of a local site; "" for all
+	All      bool                  // all jobs that have ended, not only the newest
+	Running  bool                  // only jobs that have not ended
+	User     string                // only jobs of this user; "" for all users
+	Progress func(done, total int) // see [Overview]
+}
+
+// shownEnded is the number of jobs that have ended in a list of all jobs without All.
+const shownEnded = 100
+
+// Statuses queries the schedulers of this machine and the sites, all at the same time. It returns jobs like
+// [Statuses], newest first; hidden is a note about older jobs that have ended and are left out, or "".
+func (q *Selection) Statuses(ctx context.Context, dir string) (list []*Status, hidden string, warnings []string, err error) {
+	absent := q.IDs // from this machine
+	if q.Local {
+		if absent, err = missing(dir, q.IDs); err != nil {
+			return nil, "", nil, err
+		}
+	}
+	var g sync.WaitGroup
+	var remote []*Status
+	var remoteWarnings []string
+	if len(q.IDs) == 0 || len(absent) > 0 {
+		g.Go(func() { remote, remoteWarnings = remoteStatuses(ctx, dir, q.Sites, q.All, absent) })
+	}
+	present := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return slices.Contains(absent, id) })
+	switch {
+	case q.Local && len(present) > 0:
+		list, warnings, err = Statuses(ctx, dir, present)
+	case q.Local && len(q.IDs) == 0:
+		list, warnings, err = Overview(ctx, dir, q.Progress)
+	}
+	if g.Wait(); err != nil {
+		return nil, "", nil, err
+	}
+	if list, err = merge(dir, list, remote, absent); err != nil {
+		return nil, "", remoteWarnings, err
+	}
+	list = slices.DeleteFunc(list, func(st *Status) bool {
+		return (q.Site != "" && st.Site != q.Site) || (q.Running && !st.Active()) || (q.User != "" && st.User != q.User)
+	})
+	list, hidden = q.newest(list)
+	return list, hidden, append(warnings, remoteWarnings...), nil
+}
+
+// newest leaves out the older jobs that have ended, and returns a note about them.
+func (q *Selection) newest(list []*Status) (shown []*Status, hidden string) {
+	if q.All || len(q.IDs) > 0 {
+		return list, ""
+	}
+	ended, remote := 0, false
+	for _, st := range list {
+		if !st.Active() {
+			ended++
+		}
+		if st.Active() || ended <= shownEnded {
+			shown = append(shown, st)
+		}
+		remote = remote || st.Site != ""
+	}
+	switch n := len(list) - len(shown); {
+	case remote && ended >= shownEnded: // sites send only the newest
+		return shown, "older jobs that have ended are not shown"
+	case n > 0:
+		return shown, text.Count(n, "older job that has ended is", "older jobs that have ended are") + " not shown"
+	}
+	return shown, ""
+}
+
+// remoteStatuses queries the remote sites concurrently and caches their answers below dir.
 // For a site that does not answer it returns the cached ones, with [Status.AsOf], and a
 // warning. The answers have the jobs that have not ended and the newest others; with all, each job.
 // It queries older jobs that ids name separately.
-func RemoteStatuses(ctx context.Context, dir string, sites []*Site, all bool, ids []string) (list []*Status, warnings []string) {
+func remoteStatuses(ctx context.Context, dir string, sites []*Site, all bool, ids []string) (list []*Status, warnings []string) {
 	var flags []string
 	if all {
 		flags = []string{"--all"}
@@ -86,6 +161,36 @@ func askStatuses(ctx context.Context, sites []*Site, args ...string) []statusAns
 	}
 	g.Wait()
 	return answers
+}
+
+// WriteStatuses writes the line of "hpcc status --json" for each job. There can be a million tasks, so it reads the tasks
+// of some jobs at a time, and clears the list. progress gets the number of jobs read, of a total.
+func WriteStatuses(w io.Writer, dir string, list []*Status, progress func(done, total int)) error {
+	type object struct {
+		Type  string `json:"type"`
+		State string `json:"state"`
+		*Status
+		Tasks []job.Task `json:"tasks"`
+	}
+	done, enc := 0, json.NewEncoder(w)
+	for some := range slices.Chunk(list, 64) {
+		progress(done, len(list))
+		done += len(some)
+		var g sync.WaitGroup
+		for _, st := range some {
+			g.Go(func() { st.complete(dir) })
+		}
+		g.Wait()
+		for _, st := range some {
+			shown := *st
+			shown.Submission = st.Submission.Redacted()
+			if err := enc.Encode(object{"job", st.State(), &shown, st.Tasks}); err != nil {
+				return err
+			}
+		}
+		clear(some)
+	}
+	return nil
 }
 
 // readStatuses reads lines of "hpcc status --json".
@@ -189,7 +294,7 @@ func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, st
 	if found, err := pick(cached, id); found != nil || err != nil || len(sites) == 0 {
 		return found.at(sites), found.id(), err
 	}
-	list, _ := RemoteStatuses(ctx, dir, sites, false, []string{id})
+	list, _ := remoteStatuses(ctx, dir, sites, false, []string{id})
 	found, err := pick(list, id)
 	return found.at(sites), found.id(), err
 }
@@ -238,11 +343,11 @@ func (s *Status) at(sites []*Site) *Site {
 	return nil
 }
 
-// Merge combines the jobs of remote sites with those of this machine, newest first. If ids
+// merge combines the jobs of remote sites with those of this machine, newest first. If ids
 // are given, it keeps only the remote jobs that they name; an ID without a job is an error.
-// A job is in both lists if the site shares this store; Merge keeps the remote entry. dir has this
+// A job is in both lists if the site shares this store; merge keeps the remote entry. dir has this
 // machine's jobs.
-func Merge(dir string, local, remote []*Status, ids []string) ([]*Status, error) {
+func merge(dir string, local, remote []*Status, ids []string) ([]*Status, error) {
 	if len(ids) > 0 {
 		var chosen []*Status
 		for _, id := range ids {

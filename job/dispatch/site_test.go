@@ -168,12 +168,12 @@ func TestLastStatuses(t *testing.T) {
 		{Submission: &Submission{ID: "one", Native: "7-one", Job: jobtest.Plain(), Submitted: time.Unix(9, 0)}},
 		{Submission: &Submission{ID: "one", Native: "8", Job: jobtest.Plain(), Submitted: time.Unix(9, 0)}},
 	}
-	merged, err := Merge("", mine, list, nil)
+	merged, err := merge("", mine, list, nil)
 	if err != nil || len(merged) != 3 || merged[0].Native != "8" {
-		t.Errorf("Merge = %+v, %v; want three, the newest first", merged, err)
+		t.Errorf("merge = %+v, %v; want three, the newest first", merged, err)
 	}
-	if _, err := Merge("", nil, list, []string{"nothing"}); err == nil {
-		t.Error("Merge: an unknown ID is not an error")
+	if _, err := merge("", nil, list, []string{"nothing"}); err == nil {
+		t.Error("merge: an unknown ID is not an error")
 	}
 	os.WriteFile(site.cacheFile(dir), []byte("{}"), 0o644)
 	if list, _ := site.cachedStatuses(dir); len(list) != 0 {

@@ -96,7 +96,7 @@ func (s *Status) State() string {
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
 	if len(ids) == 0 {
 		list, warnings, err = Overview(ctx, dir, func(int, int) {})
-		inParallel(len(list), func(i int) { list[i].Complete(dir) })
+		inParallel(len(list), func(i int) { list[i].complete(dir) })
 		return list, warnings, err
 	}
 	subs, err := findAll(dir, ids)

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"bytes"
@@ -108,7 +108,7 @@ func TestRecentTasks(t *testing.T) {
 	old := filepath.Join(t.TempDir(), "old")
 	testenv.Check(t, os.WriteFile(old, nil, 0o600))
 	testenv.Check(t, os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)))
-	l := &taskLogs{since: time.Hour}
+	l := &Logs{Since: time.Hour}
 	for _, c := range []struct {
 		name string
 		task job.Task

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"strings"
@@ -16,8 +16,8 @@ func TestTopText(t *testing.T) {
 		now.Tasks = append(now.Tasks, dispatch.TaskUsage{Task: k, Host: "n\x1b]0;x\a1", CPUs: float64(k % 7), Granted: 8, Limit: 1 << 30, Start: time.Now().Add(-time.Hour), Age: 120})
 		now.Sum.Add(&now.Tasks[k])
 	}
-	sortTop(now.Tasks, "cpu")
-	lines := strings.Split(strings.TrimSuffix(topText(now, 20, 0), "\n"), "\n")
+	SortUsage(now.Tasks, "cpu")
+	lines := strings.Split(strings.TrimSuffix(Usage(now, 20, 0), "\n"), "\n")
 	if len(lines) != 3+1000 || strings.Join(lines[23:], "") != "" {
 		t.Errorf("%d lines, of which the last are %q", len(lines), strings.Join(lines[23:], "|"))
 	}
@@ -50,7 +50,7 @@ func TestTopNarrow(t *testing.T) {
 		{79, "TASK CPU MEM LIMIT GPU THROTTLED WAITS"},
 		{40, "TASK CPU MEM THROTTLED WAITS"},
 	} {
-		lines := strings.Split(topText(now, 20, c.columns), "\n")
+		lines := strings.Split(Usage(now, 20, c.columns), "\n")
 		if got := strings.Join(strings.Fields(lines[2]), " "); got != c.titles || !strings.HasSuffix(lines[3], "12.50      memory 61%") {
 			t.Errorf("%d columns: %q, %q; want %q", c.columns, got, lines[3], c.titles)
 		}
@@ -73,7 +73,7 @@ func TestTopGPUs(t *testing.T) {
 	} {
 		now := &dispatch.Usage{Tasks: []dispatch.TaskUsage{{GPUs: c.gpus}}}
 		now.Sum.Add(&now.Tasks[0])
-		text := topText(now, 9, 0)
+		text := Usage(now, 9, 0)
 		row := strings.NewReplacer("GPU ", "", " of 2, ", " ").Replace(c.want)
 		if !strings.Contains(text, c.want+"  read ") || !strings.Contains(strings.Join(strings.Fields(text), " "), " 0 "+row) {
 			t.Errorf("%s: %q; want %q and %q", c.name, text, c.want, row)

@@ -1,0 +1,9 @@
+package display
+
+import (
+	"testing"
+
+	"hpcc/testdata/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m) }
