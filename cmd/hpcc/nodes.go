@@ -12,10 +12,8 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -23,6 +21,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
+	"hpcc/job/display"
 	"hpcc/job/prepare"
 	"hpcc/job/site"
 	"hpcc/store"
@@ -141,94 +140,7 @@ func (a *nodesArgs) run(ctx context.Context) error {
 	if a.json {
 		return printObjects(rows)
 	}
-	return nodesTable(os.Stdout, rows, time.Now())
-}
-
-// nodesTable prints a row for each node that accepts jobs, and then a line for each reason why
-// other nodes do not. With several clusters, a column names them.
-func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	several := slices.ContainsFunc(list, func(r nodeRow) bool { return r.Site != list[0].Site || r.Target != list[0].Target })
-	site := func(name string) string {
-		if !several {
-			return ""
-		}
-		return name + "\t"
-	}
-	fmt.Fprintln(w, site("SITE")+"NODE\tSTATE\tCPUS\tMEMORY\tGPUS\tQUEUES\tUNTIL")
-	off := map[string][]string{}
-	var reasons []string
-	for _, n := range list {
-		if n.State == capacity.Off {
-			if off[n.Reason] == nil {
-				reasons = append(reasons, n.Reason)
-			}
-			off[n.Reason] = append(off[n.Reason], n.Name)
-			continue
-		}
-		gpus := ""
-		if n.GPUs > 0 {
-			gpus = strings.TrimSpace(fmt.Sprintf("%d/%d %s", n.FreeGPUs, n.GPUs, n.GPUType))
-		}
-		terminal.Rowf(w, "%s%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", terminal.Columns(site(terminal.Cell(cmp.Or(n.Site, string(n.Target))))), n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n.Node, now))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, r := range reasons {
-		if _, err := terminal.Rowf(out, "%s no jobs: %s: %s\n", text.Count(len(off[r]), "node takes", "nodes take"), names(off[r]), terminal.ShortCell(r)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// until describes how long a node stays in its state.
-func until(n *capacity.Node, now time.Time) string {
-	switch {
-	case !n.FreeUntil.IsZero():
-		return "free until " + moment(n.FreeUntil, now) + ", " + n.For
-	case n.NoLimit:
-		return "some jobs have no limit"
-	case !n.BusyUntil.IsZero():
-		return "jobs end by " + moment(n.BusyUntil, now)
-	}
-	return ""
-}
-
-// moment formats a time, without the date if it is today.
-func moment(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format("15:04")
-	}
-	return t.Format("2006-01-02 15:04")
-}
-
-// gigabytes formats an amount of memory in G, or in M below 1G.
-func gigabytes(n int64) string {
-	if n < 1<<30 {
-		return strconv.FormatInt(n>>20, 10) + "M"
-	}
-	return strconv.FormatInt(n>>30, 10) + "G"
-}
-
-// names joins the first names of a list.
-func names(list []string) string {
-	const most = 12
-	text := strings.Join(slices.Clone(list[:min(len(list), most)]), ",")
-	if len(list) > most {
-		text += ",…"
-	}
-	return text
-}
-
-// A nodeRow is a node with its cluster.
-type nodeRow struct {
-	Type   string     `json:"type"` // "node"
-	Target job.Target `json:"target"`
-	Site   string     `json:"site,omitempty"`
-	capacity.Node
+	return display.Nodes(os.Stdout, rows, time.Now())
 }
 
 // clusters returns the cluster of --to or --on. Without these flags it returns the cluster of
@@ -293,15 +205,15 @@ func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster
 }
 
 // nodes lists the nodes of clusters and sites.
-func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster, remote []*dispatch.Site) (rows []nodeRow, notes []string, err error) {
+func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster, remote []*dispatch.Site) (rows []display.NodeRow, notes []string, err error) {
 	type answer struct {
-		rows  []nodeRow
+		rows  []display.NodeRow
 		notes []string
 	}
 	answers, err := askAll(local, remote, func(to dispatch.Cluster) (x answer, err error) {
 		list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, a.queue)
 		for _, n := range list {
-			x.rows = append(x.rows, nodeRow{"node", to.Target, to.Site, n})
+			x.rows = append(x.rows, display.NodeRow{Type: "node", Target: to.Target, Site: to.Site, Node: n})
 		}
 		x.notes = notes
 		return x, err
@@ -316,7 +228,7 @@ func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster, remote 
 }
 
 // siteNodes asks hpcc at a remote site for its nodes.
-func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, error) {
+func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]display.NodeRow, error) {
 	argv := []string{"nodes", "--here", "--json"}
 	if queue != "" {
 		argv = append(argv, "--queue="+queue)
@@ -325,9 +237,9 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, 
 	if err != nil {
 		return nil, err
 	}
-	var rows []nodeRow
+	var rows []display.NodeRow
 	err = eachObject(t, out, func(line []byte) error {
-		var r nodeRow
+		var r display.NodeRow
 		err := json.Unmarshal(line, &r)
 		if err == nil && (r.Type != "node" || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' })) {
 			err = errors.New("not a node")
@@ -431,7 +343,7 @@ func printFit(f *capacity.Fit, asJSON bool) error {
 			return err
 		}
 	} else {
-		if _, err := terminal.Rowf(os.Stdout, "%s\n", fitLine(f, time.Now())); err != nil {
+		if _, err := terminal.Rowf(os.Stdout, "%s\n", display.Fit(f, time.Now())); err != nil {
 			return err
 		}
 		if f.Why != "" && f.When == capacity.Later {
@@ -447,25 +359,6 @@ func printFit(f *capacity.Fit, asJSON bool) error {
 		return exitStatus(exitFailure)
 	}
 	return nil
-}
-
-// fitLine formats the answer in one line.
-func fitLine(f *capacity.Fit, now time.Time) string {
-	where := ""
-	if len(f.Nodes) > 0 {
-		where = " on " + names(f.Nodes)
-	}
-	switch {
-	case f.When == capacity.Now:
-		return "starts now" + where
-	case f.When == capacity.Running:
-		return "has started"
-	case f.When == capacity.Never:
-		return "never starts: " + f.Why
-	case f.Start.IsZero():
-		return "starts later, at an unknown time: running jobs have no known time limits, other jobs go first, or nodes are off"
-	}
-	return "starts at " + moment(f.Start, now) + where
 }
 
 // printUses runs "hpcc nodes --mine": it prints the requests of jobs and their use.
@@ -491,30 +384,5 @@ func (a *nodesArgs) printUses(ctx context.Context) error {
 		}
 		return printObjects(rows)
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tCPUS\tBUSY\tMEMORY\tPEAK\tTIME\tLONGEST")
-	for _, u := range list {
-		busy, memory, limit := fmt.Sprintf("%.0f%%", 100*u.Busy()), "", ""
-		if u.CPUUnknown {
-			busy = "unknown"
-		}
-		if u.Memory > 0 {
-			memory = gigabytes(u.Memory)
-		}
-		if u.Time > 0 {
-			limit = u.Time.String()
-		}
-		terminal.Rowf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, u := range list {
-		for _, a := range u.Advice {
-			if _, err := terminal.Rowf(os.Stdout, "%s: %s\n", u.ID, a); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return display.Uses(os.Stdout, list)
 }

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"os"
@@ -19,7 +19,7 @@ func TestBars(t *testing.T) {
 
 // TestUntold checks that a mean is unknown, not zero, if the accounting does not report it.
 func TestUntold(t *testing.T) {
-	r := clusterReport{Utilisation: &capacity.Utilisation{Capacity: capacity.Amounts{GPUs: 8}, Jobs: 1, Unknown: []string{"memory", "GPUs"}}}
+	r := ClusterReport{Utilisation: &capacity.Utilisation{Capacity: capacity.Amounts{GPUs: 8}, Jobs: 1, Unknown: []string{"memory", "GPUs"}}}
 	for _, row := range r.rows() {
 		if got := row.part(0); row.name == "GPUs" && got != "unknown" {
 			t.Errorf("the mean of %s is %q; want unknown", row.name, got)
@@ -34,7 +34,7 @@ func TestGPUsOfAttempts(t *testing.T) {
 	for _, name := range []string{"task.0.jsonl", "task.0.0.jsonl", "task.0.1.jsonl", "task.1.jsonl", "task.x.jsonl"} {
 		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	if w := gpusOf(dir); w != (gpuWaste{Measured: 2, Idle: 2}) {
+	if w := GPUsOf(dir); w != (GPUWaste{Measured: 2, Idle: 2}) {
 		t.Errorf("%+v; want 2 hours, both idle", w)
 	}
 }
