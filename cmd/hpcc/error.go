@@ -80,10 +80,6 @@ func fullDiskHint(err error, dir string) error {
 	return text.Hint(err, "free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
 }
 
-// readOnlyHint adds advice to an error that came from writing below dir, if the user cannot
-// write there.
-var readOnlyHint = files.ReadOnlyHint
-
 // printError prints an error and its hint to standard error, and returns the exit status.
 func printError(err error) int {
 	if err == nil {

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"io"
-
 	"github.com/urfave/cli/v2"
 
-	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/prepare"
 )
@@ -34,12 +31,3 @@ func parseFrom(c *cli.Context) prepare.From {
 
 // maxInput is the maximum size of scripts and other files of a job, in bytes.
 const maxInput = 16 << 20
-
-func readBounded(file string) ([]byte, error) {
-	f, err := files.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxInput))
-}

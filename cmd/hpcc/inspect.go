@@ -13,6 +13,7 @@ import (
 
 	"hpcc/build/attest"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 	"hpcc/unpack"
 	"hpcc/unpack/sif"
@@ -54,7 +55,7 @@ func parseInspect(c *cli.Context) (*inspectArgs, error) {
 func (a *inspectArgs) run(ctx context.Context) error {
 	enc := json.NewEncoder(os.Stdout)
 	enc.SetIndent("", "  ")
-	if (isPath(a.name) || namesSquashFS(a.name)) && sif.Is(a.name) {
+	if (ready.IsPath(a.name) || ready.NamesImageFile(a.name)) && sif.Is(a.name) {
 		about, err := a.sifFile(ctx)
 		if err != nil {
 			return fmt.Errorf("inspecting %s: %w", a.name, err)

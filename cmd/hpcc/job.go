@@ -372,10 +372,7 @@ func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	at := prepare.Destination{Cluster: &to.Cluster, Site: to.site}
-	if r := to.remote; r != nil {
-		at.Remote = &prepare.Remote{Home: r.Home, Store: r.Store, Program: r.Program}
-	}
+	at := prepare.Destination{Cluster: &to.Cluster, Site: to.site, Remote: to.remote}
 	if a.CodeDir != "" {
 		a.CodeSecrets = secretFiles("")
 	}

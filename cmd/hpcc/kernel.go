@@ -13,10 +13,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/files"
 	"hpcc/front/kernel"
 	"hpcc/front/wrapper"
 	"hpcc/job/dispatch"
 	"hpcc/job/jupyter"
+	"hpcc/runtime/root"
 	"hpcc/store"
 	"hpcc/text"
 )
@@ -77,7 +79,7 @@ func namesOf(flags []cli.Flag) []string {
 
 // kernelArgs is the command line of "hpcc kernel".
 type kernelArgs struct {
-	root    rootArgs
+	root    root.Image
 	argv    []string // of the kernel; empty for that of the image's kernelspec
 	spec    string   // name of the image's kernelspec
 	install kernel.Installation
@@ -95,7 +97,7 @@ func parseKernel(c *cli.Context) (verb, error) {
 	if c.IsSet("connection-file") {
 		return parseKernelJob(c, argv)
 	}
-	a := &kernelArgs{root: rootArgs{image: image, store: c.String("store")}, argv: argv, spec: c.String("spec"),
+	a := &kernelArgs{root: newRoot(image, c.String("store")), argv: argv, spec: c.String("spec"),
 		install: kernel.Installation{Name: c.String("name"), Title: c.String("display-name"), Prefix: c.String("prefix")}}
 	if len(argv) > 0 {
 		if _, err := kernel.Command(argv); err != nil {
@@ -159,7 +161,7 @@ func (a *kernelArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.install.Image, a.install.Command = a.root.image, []string{self, "run", "--bind=" + kernel.ConnectionFile}
+	a.install.Image, a.install.Command = a.root.Name, []string{self, "run", "--bind=" + kernel.ConnectionFile}
 	if a.job != nil {
 		a.install.Command = []string{self, "kernel", "--connection-file=" + kernel.ConnectionFile, "--name=" + a.install.Name}
 	}
@@ -175,7 +177,7 @@ func (a *kernelArgs) kernelspec(ctx context.Context) (kernel.Spec, error) {
 	if len(a.argv) > 0 && a.job != nil && a.job.at.target().Pods() { // the nodes pull the image
 		return kernel.Command(a.argv)
 	}
-	tree, store, done, err := a.root.readable(ctx)
+	tree, store, done, err := readable(ctx, &a.root)
 	if err != nil {
 		return kernel.Spec{}, err
 	}
@@ -183,7 +185,7 @@ func (a *kernelArgs) kernelspec(ctx context.Context) (kernel.Spec, error) {
 	if a.install.Store = store; len(a.argv) > 0 {
 		return kernel.Command(a.argv)
 	}
-	return kernel.Choose(tree, a.root.image, a.spec)
+	return kernel.Choose(tree, a.root.Name, a.spec)
 }
 
 // check refuses a job that the target would not accept, before Jupyter submits it.
@@ -247,7 +249,7 @@ func (k *kernelJob) submit(ctx context.Context) (jobs string, sub *dispatch.Subm
 	}
 	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return "", nil, readOnlyHint(err, s.Jobs(), storeHint)
+		return "", nil, files.ReadOnlyHint(err, s.Jobs(), storeHint)
 	}
 	sayNotes(notes)
 	say("submitted the kernel as job %s to %s", sub.ID, to)

@@ -109,6 +109,3 @@ func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, 
 	sayEach(notes)
 	return names, err
 }
-
-// withConfig is for loadTree of charliecloud.go.
-var withConfig = unpack.WithConfig

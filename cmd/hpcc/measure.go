@@ -20,6 +20,7 @@ import (
 	"hpcc/metrics"
 	"hpcc/runtime/process"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 	"hpcc/unpack"
 )
@@ -120,7 +121,7 @@ func flagLength(argv []string, flags []cli.Flag) int {
 func nameImage(h *metrics.Header, s *store.Store, image string) {
 	h.Image = new(job.ImageVersion).ReadName(image)
 	dir := image
-	if !isPath(image) {
+	if !ready.IsPath(image) {
 		if d, err := s.Digest(image); err == nil {
 			h.Digest = d.String()
 			if dir, err = s.TreeOf(image); err != nil {

@@ -19,6 +19,7 @@ import (
 	"hpcc/job/prepare"
 	"hpcc/job/site"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 	"hpcc/text/terminal"
 )
@@ -73,16 +74,6 @@ func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
 	return statusOf(to.remote.Interact(ctx, to.message(j)))
 }
 
-// fillRemotePaths fills in the paths of a job for a remote site.
-func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
-	if j.Image = a.Image; namesSquashFS(j.Image) {
-		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.site.Name).
-			Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
-	}
-	to.remote.Complete(j, a.Chdir, isPath(j.Image))
-	return nil
-}
-
 // receiveJob reads a job from standard input, as hpcc on another machine sent it, and
 // completes it for this machine. dir is the directory of the store.
 func receiveJob(ctx context.Context, dir string) (*job.Job, *destination, error) {
@@ -131,7 +122,7 @@ func (a *submitArgs) prepareRemote(ctx context.Context, j *job.Job, to *destinat
 		}
 	}
 	s, err := store.Open(a.Store)
-	if err != nil || j.Image == "" || isPath(j.Image) {
+	if err != nil || j.Image == "" || ready.IsPath(j.Image) {
 		return err
 	}
 	here := *j

@@ -119,8 +119,8 @@ func (a *rerunArgs) checkImageVersion(ctx context.Context, s *dispatch.Submissio
 		return nil
 	}
 	if j.ImageFile == "" {
-		at := rootArgs{image: j.ExactImage(), store: a.store}
-		_, err = at.imageDir(ctx)
+		at := newRoot(j.ExactImage(), a.store)
+		_, err = at.Tree(ctx)
 	} else if _, err = os.Stat(j.Image); err == nil {
 		err = j.Changed(j.Image)
 	}

@@ -237,7 +237,7 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 		read = func(root string) (runtime.Image, error) { return runtime.ReadImage(root, unpack.ConfigFile) }
 	}
 	img, err := read(root)
-	if err != nil && !isPath(a.root.Name) {
+	if err != nil && !ready.IsPath(a.root.Name) {
 		return text.Hint(err, "hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
 	}
 	if err != nil {
@@ -268,7 +268,7 @@ func (a *runArgs) run(ctx context.Context) (err error) {
 // checkWrite refuses "hpcc run -w DIR IMAGE" if DIR is not an image directory. In docker, -w means
 // --workdir, but hpcc would take IMAGE for a program in DIR.
 func (a *runArgs) checkWrite() error {
-	if !a.root.Write || !isPath(a.root.Name) || len(a.options.Args) == 0 || strings.Contains(a.options.Args[0], "/") {
+	if !a.root.Write || !ready.IsPath(a.root.Name) || len(a.options.Args) == 0 || strings.Contains(a.options.Args[0], "/") {
 		return nil
 	}
 	for _, name := range []string{"bin", "usr", unpack.ConfigFile} {
@@ -321,19 +321,3 @@ func (a *runArgs) spec(root string, img runtime.Image) (_ *specs.Spec, notes []s
 func newRoot(image, storeDir string) root.Image {
 	return root.Image{Name: image, Store: storeDir, Say: sayLine, Bar: terminal.NewBar}
 }
-
-// rootArgs name an image whose directory a command reads.
-type rootArgs struct {
-	image, store string
-	write        bool // a program may change the directory
-}
-
-// imageDir returns the directory of the image, as [root.Image.Tree] does.
-func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
-	i := newRoot(r.image, r.store)
-	i.Write = r.write
-	return i.Tree(ctx)
-}
-
-// isPath and namesSquashFS tell kinds of IMAGE apart.
-var isPath, namesSquashFS = ready.IsPath, ready.NamesImageFile

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/kube"
@@ -141,7 +142,7 @@ func (a *scriptArgs) keepScript(ctx context.Context, j *job.Job, to *destination
 	}
 	sub, script, notes, err := dispatch.Keep(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return readOnlyHint(err, s.Jobs(), storeHint)
+		return files.ReadOnlyHint(err, s.Jobs(), storeHint)
 	}
 	sayNotes(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)

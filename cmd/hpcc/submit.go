@@ -13,11 +13,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build/code"
+	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/prepare"
 	"hpcc/job/quantity"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 	"hpcc/text/terminal"
 )
@@ -105,7 +107,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 		}
 		status, err := dispatch.Interact(ctx, s.Jobs(), j, to.Cluster, say)
 		if err != nil {
-			return readOnlyHint(err, s.Jobs(), storeHint)
+			return files.ReadOnlyHint(err, s.Jobs(), storeHint)
 		}
 		return exitStatus(status)
 	}
@@ -136,12 +138,13 @@ func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *destination, error
 	if err := prepare.Ready(ctx, &a.Request, s.Jobs(), j, &to.Cluster); err != nil {
 		return nil, nil, err
 	}
-	if j.Image == "" || namesSquashFS(j.Image) || to.Target.Pods() || to.imageFollows {
+	if j.Image == "" || ready.NamesImageFile(j.Image) || to.Target.Pods() || to.imageFollows {
 		return j, to, nil
 	}
 	// Unpack the image now, or else every node would unpack it at the same time.
-	at := rootArgs{image: j.ExactImage(), store: a.Store, write: a.write}
-	dir, err := at.imageDir(ctx)
+	at := newRoot(j.ExactImage(), a.Store)
+	at.Write = a.write
+	dir, err := at.Tree(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -199,7 +202,7 @@ func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to *destination)
 	}
 	f, err := dispatch.Fits(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return readOnlyHint(err, s.Jobs(), storeHint)
+		return files.ReadOnlyHint(err, s.Jobs(), storeHint)
 	}
 	return printFit(f, a.json)
 }
@@ -441,7 +444,7 @@ func (a *submitArgs) send(ctx context.Context, j *job.Job, to *destination) (*di
 	}
 	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
 	if err != nil {
-		return nil, readOnlyHint(err, s.Jobs(), storeHint)
+		return nil, files.ReadOnlyHint(err, s.Jobs(), storeHint)
 	}
 	sayNotes(notes)
 	return sub, a.printSubmitted(sub, to.String())

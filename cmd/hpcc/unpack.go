@@ -70,7 +70,7 @@ func (a *unpackArgs) run(ctx context.Context) error {
 
 // unpackTo unpacks the image that SOURCE names to dir.
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
-	if namesSquashFS(a.source) || (isPath(a.source) && unpack.HoldsSquashFS(a.source)) {
+	if ready.NamesImageFile(a.source) || (ready.IsPath(a.source) && unpack.HoldsSquashFS(a.source)) {
 		if a.platform != nil {
 			return text.Usagef("--platform is for images; a SquashFS or SIF file holds one platform").Hint("leave it out")
 		}

@@ -11,8 +11,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/front/wrapper"
+	"hpcc/runtime/root"
 	"hpcc/runtime/runconf"
 	"hpcc/store"
+	"hpcc/store/ready"
 )
 
 func wrapCommand() *cli.Command {
@@ -44,7 +46,7 @@ points of Python packages, and the programs of packages that no other package ne
 
 // wrapArgs is the command line of "hpcc wrap".
 type wrapArgs struct {
-	root rootArgs
+	root root.Image
 	wrapper.Options
 }
 
@@ -53,14 +55,14 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &wrapArgs{rootArgs{image: args[0], store: c.String("store")}, wrapper.Options{
+	a := &wrapArgs{newRoot(args[0], c.String("store")), wrapper.Options{
 		Patterns: args[2:], All: c.Bool("all"), Module: c.String("module"), Only: c.String("only"), ImageRoot: c.Bool("image-root"),
 	}}
 	if a.Dir, err = filepath.Abs(args[1]); err != nil {
 		return nil, err
 	}
 	if a.Module == "" {
-		a.Module = wrapper.DefaultModule(a.root.image)
+		a.Module = wrapper.DefaultModule(a.root.Name)
 	}
 	if err := a.Check(); err != nil {
 		return nil, err
@@ -73,12 +75,12 @@ func parseWrap(c *cli.Context) (*wrapArgs, error) {
 }
 
 func (a *wrapArgs) run(ctx context.Context) error {
-	tree, store, done, err := a.root.readable(ctx)
+	tree, store, done, err := readable(ctx, &a.root)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if a.Image = a.root.image; store != "" {
+	if a.Image = a.root.Name; store != "" {
 		a.Flags = append([]string{"--store=" + store}, a.Flags...)
 	}
 	if a.Hpcc, err = os.Executable(); err != nil {
@@ -99,24 +101,24 @@ func (a *wrapArgs) run(ctx context.Context) error {
 // readable returns the image's directory, or one with the files of a SquashFS file that [wrapper.Skeleton]
 // selects. It makes the image a name or an absolute path; store is the directory of the store for a
 // name. done removes temporary files.
-func (r *rootArgs) readable(ctx context.Context) (dir, storeDir string, done func(), err error) {
-	if namesSquashFS(r.image) {
-		if r.image, err = filepath.Abs(r.image); err != nil {
+func readable(ctx context.Context, r *root.Image) (dir, storeDir string, done func(), err error) {
+	if ready.NamesImageFile(r.Name) {
+		if r.Name, err = filepath.Abs(r.Name); err != nil {
 			return "", "", nil, err
 		}
-		dir, done, err = wrapper.Skeleton(ctx, r.image)
+		dir, done, err = wrapper.Skeleton(ctx, r.Name)
 		return dir, "", done, err
 	}
-	if dir, err = r.imageDir(ctx); err != nil {
+	if dir, err = r.Tree(ctx); err != nil {
 		return "", "", nil, err
 	}
-	if dir == r.image { // not a name
-		if r.image, err = filepath.Abs(r.image); err != nil {
+	if dir == r.Name { // not a name
+		if r.Name, err = filepath.Abs(r.Name); err != nil {
 			return "", "", nil, err
 		}
-		return r.image, "", func() {}, nil
+		return r.Name, "", func() {}, nil
 	}
-	s, err := store.OpenToRead(r.store)
+	s, err := store.OpenToRead(r.Store)
 	if err != nil {
 		return "", "", nil, err
 	}

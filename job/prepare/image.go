@@ -20,24 +20,9 @@ import (
 	"hpcc/unpack"
 )
 
-// isPath reports whether an image is written as a path.
-func isPath(image string) bool {
-	return filepath.IsAbs(image) || image == "." || image == ".." ||
-		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
-}
-
-// isImageFile reports whether an image is the name of a SquashFS or SIF file of this machine.
-func isImageFile(image string) bool {
-	if !ready.IsImageFile(image) {
-		return false
-	}
-	fi, err := os.Stat(image)
-	return err == nil && fi.Mode().IsRegular()
-}
-
 // absoluteImage makes the path of an image file or directory absolute.
 func absoluteImage(j *job.Job) (err error) {
-	if fi, serr := os.Stat(j.Image); isImageFile(j.Image) || (isPath(j.Image) && serr == nil && fi.IsDir()) {
+	if fi, serr := os.Stat(j.Image); ready.NamesImageFile(j.Image) || (ready.IsPath(j.Image) && serr == nil && fi.IsDir()) {
 		j.Image, err = filepath.Abs(j.Image)
 	}
 	return err
@@ -52,9 +37,9 @@ func PinImage(j *job.Job, dir string) error {
 	}
 	j.ImageVersion = job.ImageVersion{}
 	switch {
-	case isImageFile(j.Image):
+	case ready.NamesImageFile(j.Image):
 		return j.ReadFile(j.Image)
-	case j.Image == "" || isPath(j.Image):
+	case j.Image == "" || ready.IsPath(j.Image):
 		return nil
 	}
 	s, err := store.OpenToRead(dir)

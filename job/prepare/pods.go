@@ -18,6 +18,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/kube"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 )
 
@@ -124,7 +125,7 @@ func (r *Request) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
 	if j.Image == "" || r.BuiltImage {
 		return nil, nil
 	}
-	if isPath(j.Image) || isImageFile(j.Image) {
+	if ready.IsPath(j.Image) || ready.NamesImageFile(j.Image) {
 		return nil, text.Usagef("image %s is a file on this machine, which pods cannot read", j.Image).
 			Hint("load it with \"hpcc load\", and push it with \"hpcc deploy -r REGISTRY\"")
 	}

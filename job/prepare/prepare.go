@@ -17,7 +17,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,8 +27,10 @@ import (
 	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/site"
 	"hpcc/job/translate"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 )
 
@@ -83,11 +84,8 @@ type From struct {
 type Destination struct {
 	*dispatch.Cluster                // Resolve and Ready set variables for its commands
 	Site              *dispatch.Site // empty if the job has no site
-	Remote            *Remote        // nil for this machine
+	Remote            *site.Remote   // nil for this machine
 }
-
-// Remote holds absolute paths of a machine that ssh reaches.
-type Remote struct{ Home, Store, Program string }
 
 // A Code is the image with the files of CodeDir as its last layer, which a submission pushes.
 type Code struct {
@@ -196,30 +194,13 @@ func (r *Request) fillPaths(j *job.Job, to Destination) (err error) {
 
 // fillRemotePaths fills in the paths of a job for a remote site.
 func (r *Request) fillRemotePaths(j *job.Job, to Destination) error {
-	j.Store, j.Program, j.Dir = to.Remote.Store, to.Remote.Program, to.dir(r.Chdir)
-	if isImageFile(j.Image) {
+	if ready.NamesImageFile(j.Image) {
 		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.Site.Name).
 			Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
 	}
-	if isPath(j.Image) {
-		j.Image = pathBelow(j.Dir, j.Image)
-	}
+	to.Remote.Complete(j, r.Chdir)
 	j.Run = AbsoluteSources(j.Dir, r.Run)
 	return nil
-}
-
-// dir returns the directory in which a job with --chdir starts at a remote site.
-func (to Destination) dir(chdir string) string {
-	return pathBelow(pathBelow(to.Remote.Home, to.Site.Dir), chdir)
-}
-
-// pathBelow resolves a path of a remote site, relative to dir.
-func pathBelow(dir, p string) string {
-	p = strings.TrimPrefix(p, "~/")
-	if path.IsAbs(p) {
-		return path.Clean(p)
-	}
-	return path.Join(dir, p)
 }
 
 // setEnv sets a variable for the scheduler's commands, unless value is empty. It copies the environment first,
@@ -238,7 +219,7 @@ func (to Destination) setEnv(name, value string) {
 func (r *Request) translate(ctx context.Context, file string, to Destination) (*translate.Translation, error) {
 	dir, home := r.Chdir, ""
 	if to.Remote != nil {
-		dir, home = to.dir(r.Chdir), to.Remote.Home
+		dir, home = to.Remote.Dir(r.Chdir), to.Remote.Home
 	}
 	src, err := dispatch.Translator().Open(file, r.From.Dialect, dir, home)
 	if err != nil {

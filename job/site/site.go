@@ -31,6 +31,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/store"
+	"hpcc/store/ready"
 	"hpcc/text"
 )
 
@@ -172,10 +173,10 @@ func pathBelow(dir, p string) string {
 	return path.Join(dir, p)
 }
 
-// Complete fills in the paths of a job for the site. isPath reports whether its image is a directory tree there.
-func (r *Remote) Complete(j *job.Job, chdir string, isPath bool) {
+// Complete fills in the paths of a job for the site.
+func (r *Remote) Complete(j *job.Job, chdir string) {
 	j.Store, j.Program, j.Dir = r.Store, r.Program, r.Dir(chdir)
-	if isPath {
+	if ready.IsPath(j.Image) {
 		j.Image = pathBelow(j.Dir, j.Image)
 	}
 }
