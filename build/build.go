@@ -246,7 +246,8 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (img v1.Image, e
 
 // begin starts a build and fills in its options.
 func begin(s *store.Store, o Options) (*builder, error) {
-	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{}, emptied: map[string]bool{}, started: time.Now(), platformAsked: o.Platform}
+	b := &builder{Options: o, store: s, builds: map[int]*stageBuild{}, opened: map[string]*source.Dir{},
+		emptied: map[string]bool{}, started: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -360,7 +361,8 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	if len(b.stages) == 0 {
-		return b.lineError(parser.Range{Start: parser.Position{Line: 1}}, "", errors.New("no FROM: a Dockerfile must begin with FROM; only ARG may precede it"))
+		return b.lineError(parser.Range{Start: parser.Position{Line: 1}}, "",
+			errors.New("no FROM: a Dockerfile must begin with FROM; only ARG may precede it"))
 	}
 	return nil
 }

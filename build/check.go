@@ -129,19 +129,22 @@ func (b *builder) reportWarnings() error {
 	found := b.lint.Take()
 	var rules []string
 	for _, w := range found {
-		b.report(Event{Warning: fmt.Sprintf("%s:%d: %s: %s", b.file, w.Line, w.Rule, w.Text), Line: w.Line, Rule: w.Rule, URL: w.URL, Description: w.Description})
+		b.report(Event{Warning: fmt.Sprintf("%s:%d: %s: %s", b.file, w.Line, w.Rule, w.Text),
+			Line: w.Line, Rule: w.Rule, URL: w.URL, Description: w.Description})
 		rules = append(rules, w.Rule)
 	}
 	if len(found) == 0 || !b.lint.Fatal() {
 		return nil
 	}
 	slices.Sort(rules)
-	return b.lineError(parser.Range{Start: parser.Position{Line: found[0].Line}}, "", fmt.Errorf("%s: warnings are errors with check=error=true", strings.Join(slices.Compact(rules), ", ")))
+	return b.lineError(parser.Range{Start: parser.Position{Line: found[0].Line}}, "",
+		fmt.Errorf("%s: warnings are errors with check=error=true", strings.Join(slices.Compact(rules), ", ")))
 }
 
 // check checks the parsed Dockerfile.
 func (b *builder) check() {
-	f := &lint.File{Stages: b.stages, Needed: b.needs, Escape: b.escape, Args: b.Args, Parent: b.parent, Base: b.lintBase, Ignore: b.context.Ignore, IsRemote: source.IsRemote}
+	f := &lint.File{Stages: b.stages, Needed: b.needs, Escape: b.escape, Args: b.Args, Parent: b.parent,
+		Base: b.lintBase, Ignore: b.context.Ignore, IsRemote: source.IsRemote}
 	f.Globals, _ = b.globals(b.Args)
 	f.Defaults, _ = b.globals(nil)
 	for _, c := range b.metaArgs {

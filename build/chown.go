@@ -109,7 +109,8 @@ func identity(dir, word string, u *unpack.User) *fakeroot.Identity {
 	groups, _ := accounts(dir, "/etc/group")
 	for _, l := range groups {
 		gid, err := strconv.ParseUint(l[2], 10, 32)
-		if err == nil && name != "" && slices.Contains(strings.Split(l[3], ","), name) && !slices.Contains(id.Groups, uint32(gid)) && len(id.Groups) < maxGroups {
+		if err == nil && name != "" && slices.Contains(strings.Split(l[3], ","), name) &&
+			!slices.Contains(id.Groups, uint32(gid)) && len(id.Groups) < maxGroups {
 			id.Groups = append(id.Groups, uint32(gid))
 		}
 	}

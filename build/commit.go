@@ -228,7 +228,8 @@ func shortened(paths []string) string {
 
 // image returns the base with the layer, which may be nil, and with its step in the history.
 func (c Commit) image(base v1.Image, layer v1.Layer, created time.Time) (v1.Image, error) {
-	h := v1.History{Created: v1.Time{Time: created}, CreatedBy: "hpcc commit", Comment: c.Message, Author: c.Author, EmptyLayer: layer == nil}
+	h := v1.History{Created: v1.Time{Time: created}, CreatedBy: "hpcc commit", Comment: c.Message,
+		Author: c.Author, EmptyLayer: layer == nil}
 	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: h})
 	if err != nil {
 		return nil, err

@@ -100,14 +100,16 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}
 	var layers []v1.Layer
 	var env *conda.Environment
-	if err := w.do(ctx, fmt.Sprintf("install %s at %s", text.Count(len(plan.Names())+len(w.export.Pip), "package", "packages"), plan.Prefix), func() error {
+	if err := w.do(ctx, fmt.Sprintf("install %s at %s",
+		text.Count(len(plan.Names())+len(w.export.Pip), "package", "packages"), plan.Prefix), func() error {
 		layers, env, err = plan.Layers(ctx, s, w.options)
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	if len(o.Entry) > 0 { // below the environment, so that its layers need not be searched
-		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, Reproducible: true, Host: Host{NoCache: o.NoCache}}); err != nil {
+		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform,
+			Reproducible: true, Host: Host{NoCache: o.NoCache}}); err != nil {
 			return nil, err
 		}
 	}
@@ -257,7 +259,8 @@ func tee(p *unpack.Parts) layer.Tee {
 // plan resolves the packages.
 func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
-	err = w.do(w.ctx, fmt.Sprintf("find %s of %s for %s", text.Count(named, "package", "packages"), strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
+	err = w.do(w.ctx, fmt.Sprintf("find %s of %s for %s", text.Count(named, "package", "packages"),
+		strings.Join(w.Sources(), " "), w.options.Subdir), func() error {
 		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
 	})
@@ -288,12 +291,14 @@ func readExport(o *CondaOptions, ro exports.ReadOptions) (*exports.Export, error
 	if len(o.Channels) == 0 && !e.Explicit {
 		if o.Channels = exportChannels(e, rc); len(o.Channels) == 0 && len(o.DefaultChannels) > 0 {
 			o.Channels = o.DefaultChannels
-			e.Notes = append(e.Notes, fmt.Sprintf("%s names no channel: using %s (choose others with --channel)", e.File, strings.Join(o.Channels, " ")))
+			e.Notes = append(e.Notes, fmt.Sprintf("%s names no channel: using %s (choose others with --channel)",
+				e.File, strings.Join(o.Channels, " ")))
 		}
 	}
 	known := rc.Locate(o.Channels)
 	if where := conda.Hidden(known); !slices.Equal(known, o.Channels) {
-		e.Notes = append(e.Notes, fmt.Sprintf("channels %s are %s, as conda's configuration has them", strings.Join(o.Channels, " "), strings.Join(where, " ")))
+		e.Notes = append(e.Notes, fmt.Sprintf("channels %s are %s, as conda's configuration has them",
+			strings.Join(o.Channels, " "), strings.Join(where, " ")))
 	}
 	o.Channels, o.baseChannels, o.mirrors = known, known, rc.Mirrors()
 	if len(known) == 0 {
@@ -397,12 +402,14 @@ func withLayers(base v1.Image, layers []v1.Layer, when time.Time, command string
 }
 
 // withEnvironment adds the environment's layers and variables to the base.
-func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
+func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment,
+	variables map[string]string) (v1.Image, error) {
 	when, _, err := source.Date(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}
-	img, err := withLayers(base, layers, when, fmt.Sprintf("hpcc build --conda (%d packages for %s at %s)", len(plan.Names()), plan.Subdir, plan.Prefix))
+	img, err := withLayers(base, layers, when, fmt.Sprintf("hpcc build --conda (%d packages for %s at %s)",
+		len(plan.Names()), plan.Subdir, plan.Prefix))
 	if err != nil {
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}

@@ -153,8 +153,9 @@ func baseLibc(ctx context.Context, s *store.Store, img v1.Image) (conda.Libc, er
 // treeLibc searches the usual paths of C libraries. No link leads out of root.
 func treeLibc(root *os.Root) conda.Libc {
 	return conda.Libc{
-		Glibc: findText(root, libcBanner(), "lib/*/libc.so.6", "usr/lib/*/libc.so.6", "lib64/libc.so.6", "usr/lib64/libc.so.6", "lib/libc.so.6", "usr/lib/libc.so.6"),
-		Musl:  findText(root, muslVersion(), "lib/ld-musl-*.so.1", "usr/lib/ld-musl-*.so.1"),
+		Glibc: findText(root, libcBanner(), "lib/*/libc.so.6", "usr/lib/*/libc.so.6", "lib64/libc.so.6",
+			"usr/lib64/libc.so.6", "lib/libc.so.6", "usr/lib/libc.so.6"),
+		Musl: findText(root, muslVersion(), "lib/ld-musl-*.so.1", "usr/lib/ld-musl-*.so.1"),
 	}
 }
 

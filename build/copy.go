@@ -77,7 +77,8 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 	if err != nil {
 		return nil, err
 	}
-	defined := digestOf(append([]string{job.parent(st), "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
+	defined := digestOf(append([]string{job.parent(st), "COPY --from", key, job.dest,
+		strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00"), job.text()}, c.SourcePaths...)...)
 	with := func(use func() error) error {
 		from, done, err := open()
@@ -207,7 +208,8 @@ func (st *stage) copyLocal(text, kind string, j *copyJob) (*change, error) {
 		return nil, err
 	}
 	parts = append([]string{j.parent(st), "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, parts...)
-	return j.change(st, text, digestOf(parts...), func(ctx context.Context, dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) }), nil
+	return j.change(st, text, digestOf(parts...),
+		func(ctx context.Context, dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) }), nil
 }
 
 // linked sets --link. It refuses names in --chown, which cannot be looked up in an empty

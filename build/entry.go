@@ -88,18 +88,19 @@ func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 		cfg.Entrypoint = slices.Concat(entryArgs, cfg.Entrypoint)
 	}
 	key := digestOf(append([]string{st.key, "entry", entryDigest(st.b.Entry), cfg.User}, dirs...)...)
-	return st.step(ctx, &change{text: entryText, key: key, make: st.fill(false, func(_ context.Context, dir string, w *unpack.LayerWriter) error {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: EntryFile, Mode: 0o755, Size: int64(len(st.b.Entry)), ModTime: st.b.now()}
-		if err := w.Put(h, bytes.NewReader(st.b.Entry)); err != nil {
-			return err
-		}
-		for _, d := range dirs {
-			if err := st.b.shareDir(dir, d, userOf(dir, cfg.User).UID, w); err != nil {
-				return fmt.Errorf("giving group 0 access to %s: %w", d, err)
+	return st.step(ctx, &change{text: entryText, key: key,
+		make: st.fill(false, func(_ context.Context, dir string, w *unpack.LayerWriter) error {
+			h := &tar.Header{Typeflag: tar.TypeReg, Name: EntryFile, Mode: 0o755, Size: int64(len(st.b.Entry)), ModTime: st.b.now()}
+			if err := w.Put(h, bytes.NewReader(st.b.Entry)); err != nil {
+				return err
 			}
-		}
-		return nil
-	})})
+			for _, d := range dirs {
+				if err := st.b.shareDir(dir, d, userOf(dir, cfg.User).UID, w); err != nil {
+					return fmt.Errorf("giving group 0 access to %s: %w", d, err)
+				}
+			}
+			return nil
+		})})
 }
 
 // entryDigest returns the digest of an entry program, "sha256:HEX".

@@ -38,7 +38,8 @@ func EntryProgram(arch, embedded string) ([]byte, error) {
 	}
 	st, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, text.Hint(fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err), "copy the release for %s to that path, or set %s=FILE", arch, variable)
+		return nil, text.Hint(fmt.Errorf("--entry: found no hpcc for %s: %w", arch, err),
+			"copy the release for %s to that path, or set %s=FILE", arch, variable)
 	}
 	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxEntryFile) {
 		err = fmt.Errorf("%s: not a regular file of at most %d bytes", name, maxEntryFile)

@@ -228,7 +228,8 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []pip
 	in.mu.Lock()
 	in.kind, in.builder, in.target = condaType, hostPlatform(), o.Platform
 	in.source.Path = strings.Join(o.Sources(), " ")
-	in.request = request{Frontend: "conda", Locals: []local{{"export"}}, Args: map[string]string{"filename": in.source.Path, "from": o.From}}
+	in.request = request{Frontend: "conda", Locals: []local{{"export"}},
+		Args: map[string]string{"filename": in.source.Path, "from": o.From}}
 	if o.Prefix != "" {
 		in.request.Args["prefix"] = o.Prefix
 	}

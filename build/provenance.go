@@ -181,7 +181,8 @@ func (in *Inputs) addRecipe(def *buildDefinition, m *metadata) {
 	if len(in.steps) == 0 {
 		return // an environment has no Dockerfile
 	}
-	src := &sourceMap{Infos: []sourceInfo{{Filename: in.source.Path, Language: "Dockerfile", Data: in.text}}, Locations: map[string]locations{}}
+	src := &sourceMap{Infos: []sourceInfo{{Filename: in.source.Path, Language: "Dockerfile", Data: in.text}},
+		Locations: map[string]locations{}}
 	m.BuildKit.Source = src
 	def.InternalParameters.BuildConfig = &buildConfig{}
 	for _, stage := range slices.Sorted(maps.Keys(in.steps)) {

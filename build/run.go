@@ -243,7 +243,8 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 	bind := func(src, dst string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
 	}
-	m := []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc", Options: []string{"nosuid", "nodev", "noexec"}}, bind("/dev", "/dev")}
+	m := []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc",
+		Options: []string{"nosuid", "nodev", "noexec"}}, bind("/dev", "/dev")}
 	m = append(m, ownMemory()...)
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
 		if _, err := os.Stat(f); err == nil {
@@ -278,7 +279,8 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 		k, v, _ := strings.Cut(kv, "=")
 		env = envfile.Set(env, k, v)
 	}
-	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true, NoNetwork: prog.isolated})
+	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env},
+		runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true, NoNetwork: prog.isolated})
 	if err != nil {
 		return nil, err
 	}

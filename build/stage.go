@@ -152,7 +152,8 @@ func (st *stage) date() time.Time {
 
 // record adds an instruction to the image's history; layer may be nil.
 func (st *stage) record(text string, layer v1.Layer) {
-	h := v1.History{Created: v1.Time{Time: st.date()}, CreatedBy: attest.PublicText(text) + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
+	h := v1.History{Created: v1.Time{Time: st.date()}, CreatedBy: attest.PublicText(text) + " # buildkit",
+		Comment: "hpcc", EmptyLayer: layer == nil}
 	add := mutate.Addendum{Layer: layer, History: h}
 	if layer != nil && st.b.dated {
 		add.Annotations = map[string]string{rewrittenAnnotation: strconv.FormatInt(st.b.date.Unix(), 10)}

@@ -390,7 +390,8 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 }
 
 // pullAgain replaces a damaged image from the registry that it came from.
-func (b *builder) pullAgain(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64), damage error) (v1.Image, error) {
+func (b *builder) pullAgain(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64),
+	damage error) (v1.Image, error) {
 	ref, o, ok := b.store.PulledFrom(name)
 	if !ok {
 		return nil, fmt.Errorf("base image %q: %w", name, damage)

@@ -225,7 +225,8 @@ func (st *stage) capture(work func(ctx context.Context, dir string) error) func(
 
 // fill returns the function that makes a change whose layer write writes, based on the tree in dir, or on
 // an empty one. The files are added to the tree only when a later step needs them.
-func (st *stage) fill(onEmpty bool, write func(ctx context.Context, dir string, w *unpack.LayerWriter) error) func(context.Context) (result, error) {
+func (st *stage) fill(onEmpty bool, write func(ctx context.Context, dir string,
+	w *unpack.LayerWriter) error) func(context.Context) (result, error) {
 	return func(ctx context.Context) (res result, err error) {
 		dir, done := "", func() {}
 		if onEmpty {

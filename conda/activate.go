@@ -49,8 +49,10 @@ const (
 const restOfPath = "\x01"
 
 // atRun are variables whose values are only known at run time.
-var atRun = map[string]bool{"HOME": true, "USER": true, "LOGNAME": true, "PWD": true, "OLDPWD": true, "HOSTNAME": true, "SHELL": true, "TERM": true,
-	"UID": true, "EUID": true, "RANDOM": true, "SECONDS": true, "LINENO": true, "PPID": true, "BASH_SOURCE": true, "TMPDIR": true, "DISPLAY": true}
+var atRun = map[string]bool{"HOME": true, "USER": true, "LOGNAME": true, "PWD": true, "OLDPWD": true,
+	"HOSTNAME": true, "SHELL": true, "TERM": true,
+	"UID": true, "EUID": true, "RANDOM": true, "SECONDS": true, "LINENO": true, "PPID": true,
+	"BASH_SOURCE": true, "TMPDIR": true, "DISPLAY": true}
 
 // source interprets one script. If it returns an error, for an unsupported construct, no
 // variable was changed.
@@ -468,7 +470,8 @@ func (a *activation) simple(w *syntax.Word) (err error) {
 			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !exports.IsVariable(n.Param.Value, "")) {
 				err = beyond(w, "reads $%s, which is only known at run time", n.Param.Value)
 			}
-			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || (n.Exp != nil && n.Exp.Op == syntax.OtherParamOps) {
+			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil ||
+				(n.Exp != nil && n.Exp.Op == syntax.OtherParamOps) {
 				err = beyond(w, "has an unsupported expansion")
 			}
 		case *syntax.Lit:

@@ -44,7 +44,8 @@ func walk(file string, limit int64, info func(name string, r io.Reader) error, m
 			return err
 		}
 		defer f.Close()
-		return input.WalkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
+		return input.WalkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit,
+			func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
 	}
 	if info != nil {
 		if err := pass(info, nil); err != nil {
@@ -82,7 +83,8 @@ func walkConda(file string, limit int64, info func(name string, r io.Reader) err
 		return err
 	}
 	if info != nil {
-		if err := walkPart(parts[1], min(limit, slack), func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, nil) }); err != nil {
+		if err := walkPart(parts[1], min(limit, slack),
+			func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, nil) }); err != nil {
 			return err
 		}
 	}

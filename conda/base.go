@@ -119,7 +119,8 @@ type rootEntry struct {
 // root writes the files of a base that belong to no package.
 func (in *installer) root(w *layer.Writer) error {
 	if in.kinds["lib64"] != noFile { // the files of the sysroot are in lib
-		return errors.New("assembling " + baseWord + ": a package has files in lib64, which must be a link to lib; name an image with --from")
+		return errors.New("assembling " + baseWord +
+			": a package has files in lib64, which must be a link to lib; name an image with --from")
 	}
 	for _, e := range append(rootEntries(in.plan.Glibc()), in.rootExtras()...) {
 		h := &tar.Header{Typeflag: tar.TypeDir, Name: e.name, Mode: e.mode, ModTime: layer.Epoch}
@@ -143,17 +144,22 @@ func (in *installer) root(w *layer.Writer) error {
 func rootEntries(glibc string) []rootEntry {
 	return []rootEntry{
 		{name: "bin", link: "usr/bin"}, {name: "lib", link: "usr/lib"}, {name: "lib64", link: "usr/lib"}, {name: "sbin", link: "usr/sbin"},
-		{name: "usr/lib64", link: "lib"}, {name: "usr/bin/", mode: 0o755}, {name: "usr/sbin/", mode: 0o755}, {name: "usr/local/bin/", mode: 0o755},
-		{name: "dev/", mode: 0o755}, {name: "home/", mode: 0o755}, {name: "mnt/", mode: 0o755}, {name: "opt/", mode: 0o755}, {name: "proc/", mode: 0o755},
-		{name: "root/", mode: 0o700}, {name: "run/", mode: 0o755}, {name: "srv/", mode: 0o755}, {name: "sys/", mode: 0o755}, {name: "tmp/", mode: 0o1777},
-		{name: "var/", mode: 0o755}, {name: "var/cache/", mode: 0o755}, {name: "var/lib/", mode: 0o755}, {name: "var/log/", mode: 0o755}, {name: "var/tmp/", mode: 0o1777},
+		{name: "usr/lib64", link: "lib"}, {name: "usr/bin/", mode: 0o755}, {name: "usr/sbin/", mode: 0o755},
+		{name: "usr/local/bin/", mode: 0o755},
+		{name: "dev/", mode: 0o755}, {name: "home/", mode: 0o755}, {name: "mnt/", mode: 0o755},
+		{name: "opt/", mode: 0o755}, {name: "proc/", mode: 0o755},
+		{name: "root/", mode: 0o700}, {name: "run/", mode: 0o755}, {name: "srv/", mode: 0o755},
+		{name: "sys/", mode: 0o755}, {name: "tmp/", mode: 0o1777},
+		{name: "var/", mode: 0o755}, {name: "var/cache/", mode: 0o755}, {name: "var/lib/", mode: 0o755},
+		{name: "var/log/", mode: 0o755}, {name: "var/tmp/", mode: 0o1777},
 		{name: "etc/passwd", mode: 0o644, text: "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"},
 		{name: "etc/group", mode: 0o644, text: "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n"},
 		{name: "etc/hosts", mode: 0o644, text: "127.0.0.1 localhost\n::1 localhost\n"},
 		{name: "etc/resolv.conf", mode: 0o644},
 		{name: "etc/nsswitch.conf", mode: 0o644, text: "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
 		{name: "etc/os-release", link: "../usr/lib/os-release"},
-		{name: "usr/lib/os-release", mode: 0o644, text: fmt.Sprintf("NAME=\"conda packages\"\nID=conda\nVERSION_ID=%q\nPRETTY_NAME=\"conda packages on glibc %s\"\n", glibc, glibc)},
+		{name: "usr/lib/os-release", mode: 0o644,
+			text: fmt.Sprintf("NAME=\"conda packages\"\nID=conda\nVERSION_ID=%q\nPRETTY_NAME=\"conda packages on glibc %s\"\n", glibc, glibc)},
 	}
 }
 
@@ -182,7 +188,8 @@ func (in *installer) rootExtras() (out []rootEntry) {
 	const certificates = "ssl/cacert.pem"
 	if in.kinds[certificates] != noFile {
 		for _, p := range certificatePlaces {
-			out = append(out, rootEntry{name: p, link: strings.Repeat("../", strings.Count(p, "/")) + path.Join(basePrefix[1:], certificates)})
+			out = append(out, rootEntry{name: p, link: strings.Repeat("../", strings.Count(p, "/")) +
+				path.Join(basePrefix[1:], certificates)})
 		}
 	}
 	return out

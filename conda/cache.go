@@ -229,7 +229,8 @@ func storeIndex(ctx context.Context, file string, resp *http.Response) (digest s
 	defer os.Remove(body.Name())
 	defer body.Close()
 	// The line gets its final length before the size is known.
-	k := cachedIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked, SHA256: strings.Repeat("0", 2*sha256.Size)}
+	k := cachedIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"),
+		MaxAge: maxAge(resp.Header), Size: maxPacked, SHA256: strings.Repeat("0", 2*sha256.Size)}
 	if len(k.ETag)+len(k.Modified) > 1024 {
 		k.ETag, k.Modified = "", ""
 	}

@@ -103,7 +103,8 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.note("%s outside of the environment: %s", text.Count(len(p.outward), "link of "+p.rec.Name+" points", "links of "+p.rec.Name+" point"), input.List(p.outward))
+		p.note("%s outside of the environment: %s",
+			text.Count(len(p.outward), "link of "+p.rec.Name+" points", "links of "+p.rec.Name+" point"), input.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
@@ -266,7 +267,8 @@ const (
 
 // wanted reports whether the installer itself needs a file's content.
 func wanted(dst string) bool {
-	return (strings.HasPrefix(dst, varsDir) && strings.HasSuffix(dst, ".json")) || (strings.HasPrefix(dst, scriptsDir) && strings.HasSuffix(dst, ".sh"))
+	return (strings.HasPrefix(dst, varsDir) && strings.HasSuffix(dst, ".json")) ||
+		(strings.HasPrefix(dst, scriptsDir) && strings.HasSuffix(dst, ".sh"))
 }
 
 // checkSum compares a file with the digest that its package lists.

@@ -43,9 +43,11 @@ func (in *installer) key(members []*pkg) (string, error) {
 		Subdir, Prefix, Python, Site string
 		Sysroot                      bool
 		Packages                     []part
-	}{Format: layerFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix, Python: in.plan.python, Site: in.plan.site}
+	}{Format: layerFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix,
+		Python: in.plan.python, Site: in.plan.site}
 	for _, p := range members {
-		k.Packages = append(k.Packages, part{describe(p.rec), slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.dsts})
+		k.Packages = append(k.Packages, part{describe(p.rec), slices.Sorted(maps.Keys(p.lost)),
+			slices.Sorted(maps.Keys(p.lostPoints)), p.dsts})
 	}
 	return layer.Key(k)
 }

@@ -210,7 +210,8 @@ func (in *installer) read(ctx context.Context) error {
 				return fmt.Errorf("reading %s: %w", p.rec.FileName, err)
 			}
 			if p.meta.index.Name != p.rec.Name || p.meta.index.Version != p.rec.Version || p.meta.index.Build != p.rec.Build {
-				return fmt.Errorf("reading %s: it contains %s-%s-%s", p.rec.FileName, p.meta.index.Name, p.meta.index.Version, p.meta.index.Build)
+				return fmt.Errorf("reading %s: it contains %s-%s-%s", p.rec.FileName, p.meta.index.Name,
+					p.meta.index.Version, p.meta.index.Build)
 			}
 			return nil
 		})
@@ -268,13 +269,15 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].rec.FileName, text.Short(dst), text.Short(d), owner[d].rec.FileName)
+				return fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s",
+					owner[dst].rec.FileName, text.Short(dst), text.Short(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.note("%s in both %s and %s; the latter's are used: %s", text.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list))
+		in.note("%s in both %s and %s; the latter's are used: %s", text.Count(len(list), "path is", "paths are"),
+			k[0], k[1], input.List(list))
 	}
 	return nil
 }
@@ -341,9 +344,10 @@ func (in *installer) below(dir, ext string) (names []string) {
 // finishEnv sets the image's variables to those that "conda activate" sets.
 func (in *installer) finishEnv() {
 	prefix := in.plan.Prefix
-	a := &activation{prefix: prefix, is: func(p string) fileKind { return in.kinds[p] }, exported: map[string]bool{}, vars: map[string]string{
-		"PATH": prefix + "/bin:" + restOfPath, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": prefix, "CONDA_SHLVL": "1",
-	}}
+	a := &activation{prefix: prefix, is: func(p string) fileKind { return in.kinds[p] },
+		exported: map[string]bool{}, vars: map[string]string{
+			"PATH": prefix + "/bin:" + restOfPath, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": prefix, "CONDA_SHLVL": "1",
+		}}
 	for _, n := range in.below(varsDir, ".json") { // the last file that sets a variable wins
 		var m map[string]string
 		if err := json.Unmarshal(in.files[n], &m); err != nil {

@@ -138,7 +138,8 @@ func (f infoFiles) parse() (*meta, error) {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
 	if !solve.IsName(m.index.Name) || !solve.IsVersion(m.index.Version) || !solve.IsBuild(m.index.Build) {
-		return nil, fmt.Errorf("info/index.json: invalid name %q, version %q or build %q", text.Short(m.index.Name), text.Short(m.index.Version), text.Short(m.index.Build))
+		return nil, fmt.Errorf("info/index.json: invalid name %q, version %q or build %q",
+			text.Short(m.index.Name), text.Short(m.index.Version), text.Short(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
 		return nil, err

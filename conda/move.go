@@ -54,11 +54,16 @@ type substitute struct {
 }
 
 var substitutes = []substitute{
-	{[]string{"mkl", "mkl-include", "mkl-devel", "mkl-static"}, []string{"libopenblas", "openblas", "nomkl"}, "Intel's library is for x86 only"},
-	{[]string{"mkl-service", "mkl_fft", "mkl_random"}, []string{"libopenblas", "openblas", "numpy"}, "it speaks to Intel's library, which is for x86 only"},
-	{[]string{"intel-openmp", "llvm-openmp", "libgomp"}, []string{"libgomp", "llvm-openmp", "libgcc-ng", "libgcc"}, "another runtime of OpenMP is there"},
-	{[]string{"icc_rt", "intel-*", "dal", "dal-devel", "daal4py", "scikit-learn-intelex", "dpcpp*", "onemkl*"}, nil, "Intel's packages are for x86 only"},
-	{[]string{"_libgcc_mutex", "_openmp_mutex", "_sysroot_*", "*-cos6-x86_64", "*-cos7-x86_64"}, nil, "it only holds other packages of its platform together"},
+	{[]string{"mkl", "mkl-include", "mkl-devel", "mkl-static"}, []string{"libopenblas", "openblas", "nomkl"},
+		"Intel's library is for x86 only"},
+	{[]string{"mkl-service", "mkl_fft", "mkl_random"}, []string{"libopenblas", "openblas", "numpy"},
+		"it speaks to Intel's library, which is for x86 only"},
+	{[]string{"intel-openmp", "llvm-openmp", "libgomp"}, []string{"libgomp", "llvm-openmp", "libgcc-ng", "libgcc"},
+		"another runtime of OpenMP is there"},
+	{[]string{"icc_rt", "intel-*", "dal", "dal-devel", "daal4py", "scikit-learn-intelex", "dpcpp*", "onemkl*"},
+		nil, "Intel's packages are for x86 only"},
+	{[]string{"_libgcc_mutex", "_openmp_mutex", "_sysroot_*", "*-cos6-x86_64", "*-cos7-x86_64"}, nil,
+		"it only holds other packages of its platform together"},
 }
 
 // substituteOf returns the substitute of a name, or nil.
@@ -167,7 +172,8 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 	for _, n := range notes {
 		m.notes = append(m.notes, m.export.File+": "+n)
 	}
-	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible, Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
+	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible,
+		Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]exports.Entry{}, map[string]bool{}
 	if err := m.want(); err != nil {
 		return nil, err
@@ -280,7 +286,9 @@ func (m *move) refuse() error {
 	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &exports.LineError{File: cmp.Or(f.File, m.export.File), Line: f.Line, Err: fmt.Errorf("%s not in the channels for %s: %s", input.Share(len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), "is", "are"), m.options.Subdir, f.Join("; "))}
+	return &exports.LineError{File: cmp.Or(f.File, m.export.File), Line: f.Line,
+		Err: fmt.Errorf("%s not in the channels for %s: %s",
+			input.Share(len(f.Texts), len(m.export.Entries)+len(m.export.UnmetSpecs()), "is", "are"), m.options.Subdir, f.Join("; "))}
 }
 
 // line returns the first line of the export that is part of a conflict, and its file if the export

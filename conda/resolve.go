@@ -138,12 +138,14 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	alone := len(e.Entries)+len(e.UnmetSpecs()) == 0
 	switch {
 	case alone && len(o.Channels) == 0:
-		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
+		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line,
+			Err: errors.New("pip packages need python from a conda channel; name a channel with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: not a version (for example 3.11)", text.Short(o.Python))
 	case alone:
 		if s := excludesPython(e, o.Python); s != nil {
-			return nil, &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line, Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", s.Text, o.Python)}
+			return nil, &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line,
+				Err: fmt.Errorf("the file needs %s, which excludes python %s; choose a version that it allows with --python", s.Text, o.Python)}
 		}
 		e = withPython(e, o.Python)
 	case o.Python != "":
@@ -282,11 +284,13 @@ func withPython(e *exports.Export, version string) *exports.Export {
 // pinnedPip returns the pinned rows for packages that conda would install with pip, in an export
 // of pip packages only. The versions that conda chooses would contradict them.
 func pinnedPip(e *exports.Export) (out []string) {
-	if len(e.Entries) > 0 || slices.ContainsFunc(e.UnmetSpecs(), func(s exports.Spec) bool { return solve.Dependency(s.Text) != "python" }) {
+	if len(e.Entries) > 0 || slices.ContainsFunc(e.UnmetSpecs(),
+		func(s exports.Spec) bool { return solve.Dependency(s.Text) != "python" }) {
 		return nil
 	}
 	for _, r := range e.Pip {
-		if name := pip.NormalName(r.Name); (name == "pip" || name == "setuptools" || name == "wheel") && strings.HasPrefix(r.Specifier, "==") {
+		if name := pip.NormalName(r.Name); (name == "pip" || name == "setuptools" || name == "wheel") &&
+			strings.HasPrefix(r.Specifier, "==") {
 			out = append(out, r.String())
 		}
 	}
@@ -321,7 +325,8 @@ func (p *Plan) explicit(e *exports.Export, o Options) error {
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
 		case fetch.IsPlatform(sub):
-			return &exports.LineError{File: cmp.Or(x.File, e.File), Line: x.Line, Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
+			return &exports.LineError{File: cmp.Or(x.File, e.File), Line: x.Line,
+				Err: fmt.Errorf("%s is for %s, but the image is for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; the platform is in each package
 		}
@@ -351,7 +356,8 @@ func (p *Plan) unproven(e *exports.Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s not verified (%s): no digest in %s", e.File, input.Share(len(names), len(p.pkgs), "is", "are"), input.List(names), where))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s not verified (%s): no digest in %s", e.File,
+			input.Share(len(names), len(p.pkgs), "is", "are"), input.List(names), where))
 	}
 }
 
@@ -378,7 +384,8 @@ func absolute(s string) (*url.URL, error) {
 // lookup finds name=version=build entries in the channels.
 func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &exports.LineError{File: cmp.Or(e.Entries[0].File, e.File), Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
+		return &exports.LineError{File: cmp.Or(e.Entries[0].File, e.File), Line: e.Entries[0].Line,
+			Err: errors.New("an export of \"conda list -e\" names no channel; name one with --channel")}
 	}
 	wanted := map[string]bool{}
 	python := ""
@@ -421,7 +428,9 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 		p.unproven(e, "the channel's index")
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &exports.LineError{File: cmp.Or(absent.File, e.File), Line: absent.Line, Err: fmt.Errorf("%s not in the channels for %s: %s", input.Share(len(absent.Texts), len(e.Entries), "is", "are"), p.Subdir, absent.Join("; "))}
+		return &exports.LineError{File: cmp.Or(absent.File, e.File), Line: absent.Line,
+			Err: fmt.Errorf("%s not in the channels for %s: %s",
+				input.Share(len(absent.Texts), len(e.Entries), "is", "are"), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }
@@ -430,7 +439,8 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 func (p *Plan) solve(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
 		s := e.UnmetSpecs()[0]
-		return &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line, Err: errors.New("the file names no channel; name one with --channel")}
+		return &exports.LineError{File: cmp.Or(s.File, e.File), Line: s.Line,
+			Err: errors.New("the file names no channel; name one with --channel")}
 	}
 	channels, err := o.open()
 	if err != nil {

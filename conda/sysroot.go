@@ -63,7 +63,8 @@ func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, 
 	case len(available) == 0:
 		return nil, fmt.Errorf("the channels have no C library for %s (%s); add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
 	}
-	return nil, fmt.Errorf("glibc %s is not in the channels for %s; available: %s (omit the version for the newest)", version, subdir, input.List(available))
+	return nil, fmt.Errorf("glibc %s is not in the channels for %s; available: %s (omit the version for the newest)",
+		version, subdir, input.List(available))
 }
 
 // layOut sets the destinations of the files of a sysroot below /usr. If several sources have
@@ -83,7 +84,8 @@ func (p *pkg) layOut(subdir string) error {
 	}
 	for _, file := range []string{"libc.so.6", loaders[subdir]} {
 		if from["lib/"+file] == "" {
-			return fmt.Errorf("the package has no %s; name another version with --from conda:2.N, or an image", cmp.Or(file, "loader for "+subdir))
+			return fmt.Errorf("the package has no %s; name another version with --from conda:2.N, or an image",
+				cmp.Or(file, "loader for "+subdir))
 		}
 	}
 	return nil
@@ -103,7 +105,8 @@ func sysrootPath(src string) string {
 	case "lib", "lib64":
 		top = "lib"
 		if dir, rest, _ := strings.Cut(below, "/"); slices.Contains([]string{".a", ".o", ".la"}, path.Ext(below)) ||
-			slices.Contains([]string{"systemd", ".build-id", "debug", "tmpfiles.d", "rpm"}, dir) || (dir == "locale" && !strings.HasPrefix(rest, "C.")) {
+			slices.Contains([]string{"systemd", ".build-id", "debug", "tmpfiles.d", "rpm"}, dir) ||
+			(dir == "locale" && !strings.HasPrefix(rest, "C.")) {
 			return ""
 		}
 	default:

@@ -34,7 +34,8 @@ type Libc struct{ Glibc, Musl string }
 
 // microarchitectures maps platforms to archspec's names of their processors.
 var microarchitectures = map[string]string{
-	"linux-64": "x86_64", "linux-32": "x86", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le", "linux-s390x": "s390x", "linux-riscv64": "riscv64",
+	"linux-64": "x86_64", "linux-32": "x86", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le",
+	"linux-s390x": "s390x", "linux-riscv64": "riscv64",
 }
 
 // maxVirtual limits the size of a file of virtual packages, in bytes.
@@ -137,7 +138,8 @@ func (o Options) VirtualPackages() ([]*solve.Record, error) {
 // host, by name. In order of preference, they are those of the options, those of conda's
 // variables, such as CONDA_OVERRIDE_GLIBC, which lookup reads, those that the export declares, and
 // the defaults. An empty version removes a package.
-func virtualPackages(o Options, declared []exports.Entry, lookup func(string) (string, bool)) (out []*solve.Record, notes []string, err error) {
+func virtualPackages(o Options, declared []exports.Entry, lookup func(string) (string, bool)) (out []*solve.Record,
+	notes []string, err error) {
 	m := map[string]*solve.Record{}
 	set := func(name, version, build string) {
 		m[name] = &solve.Record{Name: name, Version: version, Build: cmp.Or(build, "0")}
@@ -193,7 +195,8 @@ func (o Options) glibc(declared []exports.Entry) (*solve.Record, []string, error
 			return nil, nil, fmt.Errorf("finding the image's C library: %w", err)
 		}
 		if r.Version = l.Glibc; r.Version != "" && solve.CheckVersion(r.Version) != nil {
-			return nil, nil, fmt.Errorf("virtual package __glibc: %w; set the version with CONDA_OVERRIDE_GLIBC", solve.CheckVersion(r.Version))
+			return nil, nil, fmt.Errorf("virtual package __glibc: %w; set the version with CONDA_OVERRIDE_GLIBC",
+				solve.CheckVersion(r.Version))
 		}
 	}
 	i := slices.IndexFunc(declared, func(e exports.Entry) bool { return e.Name == "__glibc" })

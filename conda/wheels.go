@@ -107,7 +107,8 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, er
 // pipOptions returns the options of the file, with the user's in front.
 func pipOptions(e *exports.Export, o Options) pip.Options {
 	dir := cmp.Or(e.Dir, filepath.Dir(e.File))
-	po := pip.Options{File: e.File, Dir: dir, Indexes: o.Indexes.Before(e.PipIndexes, dir), Constraints: e.Constraints, Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
+	po := pip.Options{File: e.File, Dir: dir, Indexes: o.Indexes.Before(e.PipIndexes, dir), Constraints: e.Constraints,
+		Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
 	if o.Step != nil {
 		po.Build = &pip.Workshop{Step: o.Step}
 	}

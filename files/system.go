@@ -34,10 +34,14 @@ type System struct {
 // fileSystems maps the types of statfs(2), most of them from linux/magic.h. A star marks
 // file systems that are shared between nodes.
 var fileSystems = map[uint32]string{
-	0x6969: "nfs*", 0x0bd00bd0: "lustre*", 0x47504653: "gpfs*", 0x19830326: "beegfs*", 0x00c36400: "ceph*", 0xff534d42: "cifs*", 0xfe534d42: "smb*",
-	0x5346414f: "afs*", 0x7461636f: "ocfs2*", 0x01161970: "gfs2*", 0xaad7aaea: "panfs*", 0x20030528: "orangefs*", 0x013111a8: "ibrix*", 0x65735546: "fuse",
-	0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x2fc12fc1: "zfs", 0x01021994: "tmpfs", 0x858458f6: "ramfs", 0x794c7630: "overlay",
-	0xf2f52010: "f2fs", 0x73717368: "squashfs", 0x4d44: "vfat", 0x2011bab0: "exfat", 0x01021997: "9p", 0x6a656a63: "virtiofs", 0xca451a4e: "bcachefs",
+	0x6969: "nfs*", 0x0bd00bd0: "lustre*", 0x47504653: "gpfs*", 0x19830326: "beegfs*", 0x00c36400: "ceph*",
+	0xff534d42: "cifs*", 0xfe534d42: "smb*",
+	0x5346414f: "afs*", 0x7461636f: "ocfs2*", 0x01161970: "gfs2*", 0xaad7aaea: "panfs*",
+	0x20030528: "orangefs*", 0x013111a8: "ibrix*", 0x65735546: "fuse",
+	0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x2fc12fc1: "zfs", 0x01021994: "tmpfs",
+	0x858458f6: "ramfs", 0x794c7630: "overlay",
+	0xf2f52010: "f2fs", 0x73717368: "squashfs", 0x4d44: "vfat", 0x2011bab0: "exfat", 0x01021997: "9p",
+	0x6a656a63: "virtiofs", 0xca451a4e: "bcachefs",
 }
 
 // SystemOf examines the file system of dir, or of its nearest existing parent directory, by
@@ -120,7 +124,8 @@ func (p *System) quota() {
 	}
 	defer f.Close()
 	var q quotaLimits
-	if _, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), getUserQuota, uintptr(os.Geteuid()), uintptr(unsafe.Pointer(&q)), 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), getUserQuota, uintptr(os.Geteuid()),
+		uintptr(unsafe.Pointer(&q)), 0, 0); errno != 0 {
 		return
 	}
 	p.QuotaUsed, p.QuotaLimit = q.space, q.hard<<10

@@ -30,7 +30,8 @@ var apptainerVerbs = map[string]func(a *apptainer, args []Word) (*Request, error
 
 // refusedVerbs holds the reason and the advice for each subcommand that is not supported.
 var refusedVerbs = map[string][2]string{
-	"instance":   {"hpcc has no services: each program runs as long as its command", "submit a job that runs the service, and reach it with hpcc attach or hpcc forward"},
+	"instance": {"hpcc has no services: each program runs as long as its command",
+		"submit a job that runs the service, and reach it with hpcc attach or hpcc forward"},
 	"sign":       {"hpcc does not sign SIF files", "push the image to a registry, which signs it, or call a real apptainer"},
 	"verify":     {"hpcc does not verify signatures of SIF files", "refer to the image by its digest: docker://NAME@sha256:..."},
 	"key":        {"hpcc has no OpenPGP keys", ""},
@@ -99,7 +100,8 @@ func readApptainer(args, environ []string) (*Request, error) {
 	case refused:
 		return nil, refusal("apptainer", verb, why[0], why[1])
 	case read == nil:
-		return nil, refusal("apptainer", verb, "Apptainer does not have this command", spelling(verb, maps.Keys(apptainerVerbs), "apptainer help lists the commands"))
+		return nil, refusal("apptainer", verb, "Apptainer does not have this command",
+			spelling(verb, maps.Keys(apptainerVerbs), "apptainer help lists the commands"))
 	}
 	r, err := read(a, rest)
 	if err != nil {
@@ -125,7 +127,8 @@ var verbNames = map[string]string{
 	"shell -s": "--shell", "build -s": "--sandbox", "build -e": "--encrypt", "build -T": "--notest", "build -u": "--update",
 	"inspect -l": "--labels", "inspect -d": "--deffile", "inspect -j": "--json", "inspect -r": "--runscript", "inspect -s": "--startscript",
 	"inspect -t": "--test", "inspect -e": "--environment", "inspect -H": "--helpfile",
-	"cache -T": "--type", "cache -D": "--days", "cache -n": "--dry-run", "cache -f": "--force", "cache -v": "--verbose", "cache -a": "--all",
+	"cache -T": "--type", "cache -D": "--days", "cache -n": "--dry-run", "cache -f": "--force",
+	"cache -v": "--verbose", "cache -a": "--all",
 }
 
 // variable returns the value of APPTAINER_NAME, or else of SINGULARITY_NAME.

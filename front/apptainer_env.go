@@ -47,7 +47,8 @@ func (a *apptainer) setEnvironment(image *imageSource, r *Request) (flags []stri
 	_, home := a.home()
 	set := []string{"HOME=" + home, "APPTAINER_COMMAND=" + a.verb}
 	for _, prefix := range []string{"APPTAINER_", "SINGULARITY_"} {
-		set = append(set, prefix+"CONTAINER="+image.name, prefix+"NAME="+filepath.Base(image.name), prefix+"ENVIRONMENT=/.singularity.d/env/91-environment.sh")
+		set = append(set, prefix+"CONTAINER="+image.name, prefix+"NAME="+filepath.Base(image.name),
+			prefix+"ENVIRONMENT=/.singularity.d/env/91-environment.sh")
 		if b := a.values["--bind"]; len(b) > 0 {
 			set = append(set, prefix+"BIND="+strings.Join(b, ","))
 		}
@@ -87,7 +88,8 @@ func (a *apptainer) givenVariables(r *Request) (out []string, err error) {
 	for _, file := range a.values["--env-file"] {
 		list, err := readEnvFile(file, a.environ)
 		if err != nil {
-			return nil, refusal(a.program, "--env-file "+file, err.Error(), "write one NAME=VALUE on each line, or set variables with --env")
+			return nil, refusal(a.program, "--env-file "+file, err.Error(),
+				"write one NAME=VALUE on each line, or set variables with --env")
 		}
 		out = append(out, list...)
 	}

@@ -23,9 +23,10 @@ type imageSource struct {
 
 // refusedSources holds the reason and the advice for each kind of source that is not supported.
 var refusedSources = map[string][2]string{
-	"library":            {"hpcc does not use Sylabs' library", "name the image in a registry: docker://NAME"},
-	"shub":               {"Singularity Hub no longer serves images", "name the image in a registry: docker://NAME"},
-	"oras":               {"hpcc does not pull SIF files from registries", "name an OCI image, docker://NAME, or download the SIF file with oras pull"},
+	"library": {"hpcc does not use Sylabs' library", "name the image in a registry: docker://NAME"},
+	"shub":    {"Singularity Hub no longer serves images", "name the image in a registry: docker://NAME"},
+	"oras": {"hpcc does not pull SIF files from registries",
+		"name an OCI image, docker://NAME, or download the SIF file with oras pull"},
 	"http":               {"hpcc does not download SIF files", "curl -O URL, and the file"},
 	"https":              {"hpcc does not download SIF files", "curl -O URL, and the file"},
 	"ipfs":               {"hpcc does not download SIF files", "name the image in a registry: docker://NAME"},
@@ -58,8 +59,10 @@ func (a *apptainer) image(text string) (*imageSource, error) {
 	case slices.Contains([]string{"oci", "oci-archive", "docker-archive"}, kind) && hasKind:
 		return a.archive(text, ref)
 	case strings.Contains(text, "://"):
-		return nil, refusal(a.program, text, fmt.Sprintf("unknown kind of image %q", kind), "name a file, a directory, docker://NAME, oci:DIR, oci-archive:FILE or docker-archive:FILE")
-	case filepath.IsAbs(text) || strings.HasPrefix(text, ".") || ready.IsImageFile(text) || slices.Contains([]string{".img", ".simg"}, filepath.Ext(text)):
+		return nil, refusal(a.program, text, fmt.Sprintf("unknown kind of image %q", kind),
+			"name a file, a directory, docker://NAME, oci:DIR, oci-archive:FILE or docker-archive:FILE")
+	case filepath.IsAbs(text) || strings.HasPrefix(text, ".") || ready.IsImageFile(text) ||
+		slices.Contains([]string{".img", ".simg"}, filepath.Ext(text)):
 		return nil, refusal(a.program, text, "the file does not exist", "apptainer pull FILE docker://NAME creates one")
 	}
 	return &imageSource{argument: text, name: text}, nil // a name in the store
@@ -145,8 +148,9 @@ var pullOptions = optionTable(map[Role]string{
 
 // refusedPullOptions holds the reason and the advice for each option of pull that is not supported.
 var refusedPullOptions = map[string][2]string{
-	"--library":      refusedSources["library"],
-	"--arch-variant": {"hpcc selects images by operating system and architecture only", "name the image of the variant by its digest: docker://NAME@sha256:..."},
+	"--library": refusedSources["library"],
+	"--arch-variant": {"hpcc selects images by operating system and architecture only",
+		"name the image of the variant by its digest: docker://NAME@sha256:..."},
 	"--docker-login": noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
 	"--docker-host": refusedRunOptions["--docker-host"],
 }
@@ -158,13 +162,16 @@ func (a *apptainer) pull(args []Word) (*Request, error) {
 		return nil, err
 	}
 	a.variables(pullOptions, map[string]string{"--arch": "PULL_ARCH", "--arch-variant": "PULL_ARCH_VARIANT", "--name": "PULL_NAME",
-		"--dir": "PULLDIR PULLFOLDER", "--force": "FORCE", "--sandbox": "SANDBOX", "--no-https": "NOHTTPS NO_HTTPS", "--docker-username": "DOCKER_USERNAME",
-		"--docker-password": "DOCKER_PASSWORD", "--docker-login": "DOCKER_LOGIN", "--docker-host": "DOCKER_HOST", "--authfile": "AUTH_FILE"})
+		"--dir": "PULLDIR PULLFOLDER", "--force": "FORCE", "--sandbox": "SANDBOX",
+		"--no-https": "NOHTTPS NO_HTTPS", "--docker-username": "DOCKER_USERNAME",
+		"--docker-password": "DOCKER_PASSWORD", "--docker-login": "DOCKER_LOGIN", "--docker-host": "DOCKER_HOST",
+		"--authfile": "AUTH_FILE"})
 	if err := a.refuse(refusedPullOptions); err != nil {
 		return nil, err
 	}
 	if len(rest) == 0 || len(rest) > 2 {
-		return nil, refusal(a.program, strings.Join(rest, " "), "it needs a source, and at most one file before it", "apptainer pull [FILE.sif] docker://NAME")
+		return nil, refusal(a.program, strings.Join(rest, " "), "it needs a source, and at most one file before it",
+			"apptainer pull [FILE.sif] docker://NAME")
 	}
 	source := rest[len(rest)-1]
 	image, err := a.source(source)
@@ -257,7 +264,8 @@ var refusedBuildOptions = map[string][2]string{
 	"--nv":                     {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with the CUDA toolkit as the base"},
 	"--nvccli":                 {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with the CUDA toolkit as the base"},
 	"--rocm":                   {"hpcc binds no GPU driver in builds, because its files would not be part of the build's inputs", "use an image with ROCm as the base"},
-	"--passphrase":             noKeys, "--pem-path": noKeys, "--docker-login": noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
+	"--passphrase":             noKeys, "--pem-path": noKeys, "--docker-login": noLogin,
+	"--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
 	"--docker-host": refusedRunOptions["--docker-host"],
 }
 
@@ -267,14 +275,18 @@ func (a *apptainer) build(args []Word) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.variables(buildOptions, map[string]string{"--arch": "BUILD_ARCH", "--bind": "BIND BINDPATH", "--sandbox": "SANDBOX", "--notest": "NOTEST", "--force": "FORCE",
-		"--no-https": "NOHTTPS NO_HTTPS", "--nv": "NV", "--nvccli": "NVCCLI", "--rocm": "ROCM", "--mksquashfs-args": "MKSQUASHFS_ARGS", "--docker-username": "DOCKER_USERNAME",
-		"--docker-password": "DOCKER_PASSWORD", "--docker-login": "DOCKER_LOGIN", "--docker-host": "DOCKER_HOST", "--authfile": "AUTH_FILE"})
+	a.variables(buildOptions, map[string]string{"--arch": "BUILD_ARCH", "--bind": "BIND BINDPATH",
+		"--sandbox": "SANDBOX", "--notest": "NOTEST", "--force": "FORCE",
+		"--no-https": "NOHTTPS NO_HTTPS", "--nv": "NV", "--nvccli": "NVCCLI", "--rocm": "ROCM",
+		"--mksquashfs-args": "MKSQUASHFS_ARGS", "--docker-username": "DOCKER_USERNAME",
+		"--docker-password": "DOCKER_PASSWORD", "--docker-login": "DOCKER_LOGIN", "--docker-host": "DOCKER_HOST",
+		"--authfile": "AUTH_FILE"})
 	if err := a.refuse(refusedBuildOptions); err != nil {
 		return nil, err
 	}
 	if len(rest) != 2 {
-		return nil, refusal(a.program, strings.Join(rest, " "), "it needs a file or directory to write, and a source", "apptainer build FILE.sif FILE.def")
+		return nil, refusal(a.program, strings.Join(rest, " "), "it needs a file or directory to write, and a source",
+			"apptainer build FILE.sif FILE.def")
 	}
 	target, source := rest[0], rest[1]
 	if fi, err := os.Stat(source); err == nil && fi.Mode().IsRegular() && !isImageFile(source) {
@@ -289,7 +301,8 @@ func (a *apptainer) build(args []Word) (*Request, error) {
 		name := storeName("apptainer", a.absolute(target), image.argument)
 		load := Command{Args: []string{"load", image.argument, name}}
 		if image.isDir {
-			load = Command{Args: []string{"build", "--file=-", "--build-context=sandbox=" + image.argument, "--tag=" + name}, Stdin: "FROM sandbox\n"}
+			load = Command{Args: []string{"build", "--file=-", "--build-context=sandbox=" + image.argument,
+				"--tag=" + name}, Stdin: "FROM sandbox\n"}
 		}
 		image.commands, image.argument = []Command{load}, name
 	}
@@ -345,7 +358,8 @@ func (a *apptainer) buildDefinition(target, file string) (*Request, error) {
 	for _, f := range []struct {
 		is   bool
 		flag string
-	}{{a.on["--notest"] != "", "--no-test"}, {a.on["--reproducible"] != "", "--reproducible"}, {a.on["--no-https"] != "", "--plain-http"}, {a.last("--arch") != "", "--platform=linux/" + a.last("--arch")}} {
+	}{{a.on["--notest"] != "", "--no-test"}, {a.on["--reproducible"] != "", "--reproducible"},
+		{a.on["--no-https"] != "", "--plain-http"}, {a.last("--arch") != "", "--platform=linux/" + a.last("--arch")}} {
 		if f.is {
 			line = append(line, f.flag)
 		}
@@ -414,7 +428,8 @@ func (a *apptainer) runHelp(args []Word) (*Request, error) {
 
 // cache reads the arguments of cache.
 func (a *apptainer) cache(args []Word) (*Request, error) {
-	rest, err := a.all(optionTable(map[Role]string{Value: "-T --type -D --days", Flag: "-n --dry-run -h --help"}, idleApptainer["cache"]), args)
+	rest, err := a.all(optionTable(map[Role]string{Value: "-T --type -D --days", Flag: "-n --dry-run -h --help"},
+		idleApptainer["cache"]), args)
 	if err != nil {
 		return nil, err
 	}

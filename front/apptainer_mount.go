@@ -57,7 +57,8 @@ func (a *apptainer) binds(list string) (out []mount, err error) {
 			}
 		}
 		if len(f) > 3 || f[0] == "" {
-			return nil, refusal(a.program, "--bind "+list, fmt.Sprintf("%q is not SRC[:DST[:OPTIONS]]", item), `write \: for a colon and \, for a comma in a path`)
+			return nil, refusal(a.program, "--bind "+list, fmt.Sprintf("%q is not SRC[:DST[:OPTIONS]]", item),
+				`write \: for a colon and \, for a comma in a path`)
 		}
 		m := mount{source: a.absolute(unescape(f[0]))}
 		if m.at = m.source; len(f) > 1 && f[1] != "" {
@@ -89,7 +90,8 @@ func (a *apptainer) bindOption(m *mount, option, list string) (known bool, err e
 	case "rw":
 		m.readOnly = false
 	case "image-src", "id":
-		return true, refusal(a.program, "--bind "+list, "hpcc does not bind parts of image files", "unpack the image with hpcc unpack FILE DIR, and bind its directory")
+		return true, refusal(a.program, "--bind "+list, "hpcc does not bind parts of image files",
+			"unpack the image with hpcc unpack FILE DIR, and bind its directory")
 	default:
 		return false, nil
 	}
@@ -178,7 +180,8 @@ func (l *commandLine) mountFlags(all []mount) (flags []string, err error) {
 		colon, comma := strings.Contains(m.source+m.at, ":"), strings.ContainsAny(m.source+m.at, ",")
 		switch {
 		case (late || colon) && comma:
-			return nil, refusal(l.program, "--bind "+m.source, "hpcc cannot mount a path with this combination of commas and colons", "rename the file, or bind its directory")
+			return nil, refusal(l.program, "--bind "+m.source,
+				"hpcc cannot mount a path with this combination of commas and colons", "rename the file, or bind its directory")
 		case m.source == "":
 			flag := "--mount=type=tmpfs,target=" + m.at + ",tmpfs-mode=" + m.mode
 			if m.size != "" {

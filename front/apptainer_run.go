@@ -17,17 +17,24 @@ var apptainerRunVariables = map[string]string{
 	"--hostname": "HOSTNAME", "--network": "NETWORK", "--network-args": "NETWORK_ARGS", "--dns": "DNS", "--security": "SECURITY",
 	"--apply-cgroups": "APPLY_CGROUPS", "--containlibs": "CONTAINLIBS", "--fusemount": "FUSESPEC", "--boot": "BOOT",
 	"--fakeroot": "FAKEROOT", "--cleanenv": "CLEANENV", "--compat": "COMPAT", "--contain": "CONTAIN", "--containall": "CONTAINALL",
-	"--nv": "NV", "--nvccli": "NVCCLI", "--compat32": "COMPAT32", "--rocm": "ROCM", "--writable": "WRITABLE", "--writable-tmpfs": "WRITABLE_TMPFS",
-	"--no-home": "NO_HOME", "--no-mount": "NO_MOUNT", "--no-init": "NOSHIMINIT", "--no-nv": "NV_OFF NO_NV", "--no-rocm": "ROCM_OFF NO_ROCM",
-	"--pid": "PID UNSHARE_PID", "--no-pid": "NO_PID", "--ipc": "IPC UNSHARE_IPC", "--net": "NET UNSHARE_NET", "--keep-privs": "KEEP_PRIVS", "--no-privs": "NO_PRIVS",
+	"--nv": "NV", "--nvccli": "NVCCLI", "--compat32": "COMPAT32", "--rocm": "ROCM", "--writable": "WRITABLE",
+	"--writable-tmpfs": "WRITABLE_TMPFS",
+	"--no-home":        "NO_HOME", "--no-mount": "NO_MOUNT", "--no-init": "NOSHIMINIT",
+	"--no-nv": "NV_OFF NO_NV", "--no-rocm": "ROCM_OFF NO_ROCM",
+	"--pid": "PID UNSHARE_PID", "--no-pid": "NO_PID", "--ipc": "IPC UNSHARE_IPC", "--net": "NET UNSHARE_NET",
+	"--keep-privs": "KEEP_PRIVS", "--no-privs": "NO_PRIVS",
 	"--uts": "UTS UNSHARE_UTS", "--disable-cache": "DISABLE_CACHE", "--ignore-userns": "IGNORE_USERNS",
-	"--add-caps": "ADD_CAPS", "--drop-caps": "DROP_CAPS", "--allow-setuid": "ALLOW_SETUID", "--no-env": "NOENV", "--env-file": "ENV_FILE", "--no-umask": "NO_UMASK",
+	"--add-caps": "ADD_CAPS", "--drop-caps": "DROP_CAPS", "--allow-setuid": "ALLOW_SETUID",
+	"--no-env": "NOENV", "--env-file": "ENV_FILE", "--no-umask": "NO_UMASK",
 	"--no-eval": "NO_EVAL", "--dmtcp-launch": "DMTCP_LAUNCH", "--dmtcp-restart": "DMTCP_RESTART", "--blkio-weight": "BLKIO_WEIGHT",
-	"--blkio-weight-device": "BLKIO_WEIGHT_DEVICE", "--cpu-shares": "CPU_SHARES", "--cpuset-cpus": "CPUSET_CPUS", "--cpuset-mems": "CPUSET_MEMS",
-	"--memory": "MEMORY", "--memory-reservation": "MEMORY_RESERVATION", "--memory-swap": "MEMORY_SWAP", "--oom-kill-disable": "OOM_KILL_DISABLE",
-	"--pids-limit": "PIDS_LIMIT", "--sharens": "SHARENS", "--runscript-timeout": "RUNSCRIPT_TIMEOUT", "--netns-path": "NETNS_PATH",
-	"--intel-hpu": "INTEL_HPU", "--docker-username": "DOCKER_USERNAME", "--docker-password": "DOCKER_PASSWORD", "--docker-login": "DOCKER_LOGIN",
-	"--docker-host": "DOCKER_HOST", "--authfile": "AUTH_FILE", "--no-https": "NOHTTPS NO_HTTPS",
+	"--blkio-weight-device": "BLKIO_WEIGHT_DEVICE", "--cpu-shares": "CPU_SHARES", "--cpuset-cpus": "CPUSET_CPUS",
+	"--cpuset-mems": "CPUSET_MEMS",
+	"--memory":      "MEMORY", "--memory-reservation": "MEMORY_RESERVATION", "--memory-swap": "MEMORY_SWAP",
+	"--oom-kill-disable": "OOM_KILL_DISABLE",
+	"--pids-limit":       "PIDS_LIMIT", "--sharens": "SHARENS", "--runscript-timeout": "RUNSCRIPT_TIMEOUT", "--netns-path": "NETNS_PATH",
+	"--intel-hpu": "INTEL_HPU", "--docker-username": "DOCKER_USERNAME", "--docker-password": "DOCKER_PASSWORD",
+	"--docker-login": "DOCKER_LOGIN",
+	"--docker-host":  "DOCKER_HOST", "--authfile": "AUTH_FILE", "--no-https": "NOHTTPS NO_HTTPS",
 }
 
 var (
@@ -40,8 +47,10 @@ var (
 // refusedRunOptions holds the reason and the advice for each option of exec, run, shell and test
 // that is not supported.
 var refusedRunOptions = map[string][2]string{
-	"--app":                 {"hpcc does not support apps (SCIF)", "start the program of the app by its path: singularity exec IMAGE /scif/apps/NAME/bin/PROGRAM"},
-	"--overlay":             {"hpcc does not mount overlays that persist", "use --writable-tmpfs for temporary changes, or a sandbox directory with --writable"},
+	"--app": {"hpcc does not support apps (SCIF)",
+		"start the program of the app by its path: singularity exec IMAGE /scif/apps/NAME/bin/PROGRAM"},
+	"--overlay": {"hpcc does not mount overlays that persist",
+		"use --writable-tmpfs for temporary changes, or a sandbox directory with --writable"},
 	"--security":            {"hpcc applies no security profiles", "leave the option out; programs have no more rights than the user"},
 	"--apply-cgroups":       noCgroups,
 	"--blkio-weight":        noCgroups,
@@ -70,8 +79,9 @@ var refusedRunOptions = map[string][2]string{
 	"--intel-hpu":           {"hpcc does not bind libraries for Intel HPUs", "--bind them"},
 	"--runscript-timeout":   {"hpcc does not limit the time of environment scripts", "run the command with timeout(1)"},
 	"--sharens":             {"hpcc shares namespaces by another option", "hpcc run --join IMAGE -- CMD"},
-	"--oci":                 {"hpcc has no OCI mode of Apptainer", "leave it out; docker:// images keep Docker's meaning of ENTRYPOINT with apptainer run"},
-	"--docker-login":        noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
+	"--oci": {"hpcc has no OCI mode of Apptainer",
+		"leave it out; docker:// images keep Docker's meaning of ENTRYPOINT with apptainer run"},
+	"--docker-login": noLogin, "--docker-username": noLogin, "--docker-password": noLogin, "--authfile": noLogin,
 	"--docker-host": {"hpcc does not use a Docker daemon", "docker save NAME > FILE, and docker-archive:FILE"},
 	"--passphrase":  noKeys, "--pem-path": noKeys,
 	"--ignore-userns": {"hpcc needs a user namespace, also for --fakeroot", "leave it out"},
@@ -189,17 +199,21 @@ func (a *apptainer) isolation(image *imageSource, r *Request) (flags []string, e
 	network, hasNetwork := a.last("--network"), has("--net") || len(a.values["--network"]) > 0
 	switch {
 	case pid && has("--no-init") && !has("--compat"):
-		return nil, refusal(a.program, a.text["--no-init"], "hpcc always starts an init process in a PID namespace", "leave --no-init out; the init passes signals on and ends with the program")
+		return nil, refusal(a.program, a.text["--no-init"], "hpcc always starts an init process in a PID namespace",
+			"leave --no-init out; the init passes signals on and ends with the program")
 	case hasNetwork && network != "none":
-		return nil, refusal(a.program, strings.TrimSpace("--net "+a.text["--network"]), "hpcc cannot create networks: only root can", "leave it out for the host's network, or use --net --network none")
+		return nil, refusal(a.program, strings.TrimSpace("--net "+a.text["--network"]),
+			"hpcc cannot create networks: only root can", "leave it out for the host's network, or use --net --network none")
 	case has("--writable") && !image.isDir:
-		return nil, refusal(a.program, a.text["--writable"], "the image is read-only", "use --writable-tmpfs for temporary changes, or apptainer build --sandbox DIR IMAGE and then --writable DIR")
+		return nil, refusal(a.program, a.text["--writable"], "the image is read-only",
+			"use --writable-tmpfs for temporary changes, or apptainer build --sandbox DIR IMAGE and then --writable DIR")
 	}
 	for _, f := range []struct {
 		is   bool
 		flag string
 	}{
-		{pid, "--pid"}, {has("--ipc"), "--ipc"}, {hasNetwork, "--network=none"}, {has("--writable"), "--write"}, {has("--writable-tmpfs"), "--write-fake"},
+		{pid, "--pid"}, {has("--ipc"), "--ipc"}, {hasNetwork, "--network=none"}, {has("--writable"), "--write"},
+		{has("--writable-tmpfs"), "--write-fake"},
 		{(has("--nv", "--nvccli") && !has("--no-nv")) || (has("--rocm") && !has("--no-rocm")), "--gpu"},
 	} {
 		if f.is {
@@ -268,7 +282,8 @@ func (a *apptainer) mounts(image *imageSource, r *Request) (flags []string, err 
 		implicit = append(implicit, mount{source: home, at: home})
 	}
 	caller := a.callerHome()
-	if !contain && !without["cwd"] && slices.Contains(flags, "--no-home") && caller != "" && below(a.dir, caller) && !slices.ContainsFunc(all, func(m mount) bool { return m.source == m.at && below(a.dir, m.at) }) {
+	if !contain && !without["cwd"] && slices.Contains(flags, "--no-home") && caller != "" &&
+		below(a.dir, caller) && !slices.ContainsFunc(all, func(m mount) bool { return m.source == m.at && below(a.dir, m.at) }) {
 		all = append(all, mount{source: a.dir, at: a.dir}) // hpcc run binds no directory of the home with --no-home
 	}
 	if w := a.last("--workdir"); w != "" && contain {
@@ -373,7 +388,9 @@ func (a *apptainer) withoutMounts() (without map[string]bool, err error) {
 				without[name] = true
 			case "hostfs", "/etc/localtime", "": // hpcc does not mount them
 			default:
-				return nil, refusal(a.program, "--no-mount "+list, fmt.Sprintf("hpcc always mounts %s", cmp.Or(map[string]string{"bind-paths": "/etc/hosts and /etc/resolv.conf"}[name], name)), "leave it out; home, cwd and hostfs are possible")
+				return nil, refusal(a.program, "--no-mount "+list, fmt.Sprintf("hpcc always mounts %s",
+					cmp.Or(map[string]string{"bind-paths": "/etc/hosts and /etc/resolv.conf"}[name], name)),
+					"leave it out; home, cwd and hostfs are possible")
 			}
 		}
 	}

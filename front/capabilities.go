@@ -38,7 +38,8 @@ func (d *docker) capabilities(*Request) ([]string, error) {
 func (a *apptainer) capabilities(*imageSource, *Request) ([]string, error) {
 	isRoot := a.on["--fakeroot"] != ""
 	if a.on["--keep-privs"] != "" && !isRoot {
-		return nil, refusal(a.program, a.text["--keep-privs"], "only root has privileges to keep", "--fakeroot makes you root in the container; --add-caps gives single capabilities")
+		return nil, refusal(a.program, a.text["--keep-privs"], "only root has privileges to keep",
+			"--fakeroot makes you root in the container; --add-caps gives single capabilities")
 	}
 	var list []string
 	if isRoot && a.on["--no-privs"] == "" {

@@ -51,7 +51,8 @@ func readCharliecloud(program string, table map[string]Role, args, environ []str
 		w[0] = Word{Text: full, Source: full}
 		found, rest, why := next(table, w)
 		if why != "" {
-			return nil, refusal(program, full, why, spelling(full, maps.Keys(table), "hpcc reads the options of Charliecloud "+charliecloudVersion))
+			return nil, refusal(program, full, why,
+				spelling(full, maps.Keys(table), "hpcc reads the options of Charliecloud "+charliecloudVersion))
 		}
 		for _, o := range found {
 			if o.Role == Refused || o.Role == RefusedValue {
@@ -160,12 +161,14 @@ var refusedByCharliecloud = map[string][2]string{
 	"--tls-no-verify": {"hpcc always verifies certificates", untrustedAdvice},
 	"--force-cmd":     {"hpcc adds no arguments to commands: programs believe that they are root without them", "leave it out"},
 	"--last-layer":    {"hpcc unpacks complete images", "leave it out"},
-	"-b":              {"hpcc binds no directory for all steps", "write RUN --mount=type=bind,from=NAME and --build-context NAME=DIR of hpcc build"},
-	"--bind":          {"hpcc binds no directory for all steps", "write RUN --mount=type=bind,from=NAME and --build-context NAME=DIR of hpcc build"},
-	"--no-xattrs":     {"hpcc keeps extended attributes", "leave it out"},
-	"--profile":       {"hpcc writes no profiles", "leave it out"},
-	"--profile-out":   {"hpcc writes no profiles", "leave it out"},
-	"--image":         {"hpcc pushes images of its store", "hpcc commit DIR NAME, then push NAME"},
+	"-b": {"hpcc binds no directory for all steps",
+		"write RUN --mount=type=bind,from=NAME and --build-context NAME=DIR of hpcc build"},
+	"--bind": {"hpcc binds no directory for all steps",
+		"write RUN --mount=type=bind,from=NAME and --build-context NAME=DIR of hpcc build"},
+	"--no-xattrs":   {"hpcc keeps extended attributes", "leave it out"},
+	"--profile":     {"hpcc writes no profiles", "leave it out"},
+	"--profile-out": {"hpcc writes no profiles", "leave it out"},
+	"--image":       {"hpcc pushes images of its store", "hpcc commit DIR NAME, then push NAME"},
 }
 
 // CharliecloudName returns the name of an image in hpcc's spelling. Charliecloud also accepts the
@@ -174,7 +177,8 @@ func CharliecloudName(ref string) string { return strings.NewReplacer("%", "/", 
 
 // IsPath reports whether an image is written as a path.
 func IsPath(image string) bool {
-	return strings.HasPrefix(image, "/") || image == "." || image == ".." || strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
+	return strings.HasPrefix(image, "/") || image == "." || image == ".." || strings.HasPrefix(image, "./") ||
+		strings.HasPrefix(image, "../")
 }
 
 // isSquashFS reports whether an image is a SquashFS file, whatever its name.
@@ -184,7 +188,8 @@ func isSquashFS(image string) bool { return ready.IsImageFile(image) || isRegula
 func chRunTable() map[string]Role {
 	t := maps.Clone(Programs()["ch-run"].options)
 	maps.Copy(t, optionTable(map[Role]string{
-		Optional: "--set-env0", Value: "--feature", Flag: "-V --version -? --help --usage", Refused: "-q --quiet --ch-ssh", RefusedValue: "--warnings --test",
+		Optional: "--set-env0", Value: "--feature", Flag: "-V --version -? --help --usage",
+		Refused: "-q --quiet --ch-ssh", RefusedValue: "--warnings --test",
 	}))
 	return t
 }
@@ -204,7 +209,8 @@ func readChRun(args, environ []string) (*Request, error) {
 		command = slices.Concat(l.before[:i], l.before[i+1:], l.rest)
 	}
 	if len(command) < 2 {
-		return nil, refusal("ch-run", strings.Join(args, " "), "it does not name an image and a command", "ch-run [OPTION...] IMAGE -- CMD [ARG...]")
+		return nil, refusal("ch-run", strings.Join(args, " "), "it does not name an image and a command",
+			"ch-run [OPTION...] IMAGE -- CMD [ARG...]")
 	}
 	image := command[0]
 	run := []string{"run", "--ch-run", "--no-config", "--no-home", "--entrypoint="}
@@ -308,7 +314,8 @@ func (l *chLine) chRunOptions(image, old string) ([]string, error) {
 var chImageTable = optionTable(map[Role]string{
 	Value:    "-a --arch -s --storage -t --tag -f --file --build-arg",
 	Flag:     "--cache --no-cache --rebuild -h --help --version --dependencies -n --dry-run --parse-only -l --long -u --undeletable --gc --reset --tree --dot",
-	Optional: "--force", Refused: "--tls-no-verify --no-xattrs --profile", RefusedValue: "--break --force-cmd --last-layer --image -b --bind --profile-out",
+	Optional: "--force", Refused: "--tls-no-verify --no-xattrs --profile",
+	RefusedValue: "--break --force-cmd --last-layer --image -b --bind --profile-out",
 }, idleCharliecloud["ch-image"])
 
 func readChImage(args, environ []string) (*Request, error) {
@@ -392,7 +399,8 @@ func (c *chImage) platform() ([]string, error) {
 // credentials refuses those of the environment, which hpcc does not use.
 func (c *chImage) credentials() error {
 	if c.env("CH_IMAGE_USERNAME") != "" || c.env("CH_IMAGE_PASSWORD") != "" {
-		return c.refuse("CH_IMAGE_USERNAME", "hpcc does not read credentials from this variable", "unset it; \"hpcc login HOST\" keeps the credentials for pull and push")
+		return c.refuse("CH_IMAGE_USERNAME", "hpcc does not read credentials from this variable",
+			"unset it; \"hpcc login HOST\" keeps the credentials for pull and push")
 	}
 	return nil
 }

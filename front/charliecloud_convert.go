@@ -34,7 +34,8 @@ func readChConvert(args, environ []string) (*Request, error) {
 		return nil, err
 	}
 	if from == to {
-		return nil, refusal("ch-convert", strings.Join(operands, " "), "both have the format "+from, "copy it with cp -a, or rename an image with hpcc tag")
+		return nil, refusal("ch-convert", strings.Join(operands, " "), "both have the format "+from,
+			"copy it with cp -a, or rename an image with hpcc tag")
 	}
 	if l.has("-n", "--dry-run") {
 		return &Request{Output: "input:   " + from + "  " + operands[0] + "\noutput:  " + to + "  " + operands[1] + "\n"}, nil
@@ -44,7 +45,8 @@ func readChConvert(args, environ []string) (*Request, error) {
 	if l.has("--no-clobber") {
 		operation = "convert-new"
 	}
-	return &Request{Commands: []Command{{Args: slices.Concat([]string{"charliecloud"}, store, []string{operation, dir, from, operands[0], to, operands[1]})}}}, nil
+	return &Request{Commands: []Command{{Args: slices.Concat([]string{"charliecloud"}, store,
+		[]string{operation, dir, from, operands[0], to, operands[1]})}}}, nil
 }
 
 // format returns the format of an image: that of the options, or the one that its name suggests.
@@ -57,7 +59,8 @@ func (l *chLine) format(image string, names ...string) (string, error) {
 	case "ch-image", "dir", "squash", "tar":
 		return f, nil
 	case "docker", "podman":
-		return "", refusal("ch-convert", f, "hpcc does not use the storage of other builders", f+" save NAME -o x.tar; hpcc load x.tar NAME")
+		return "", refusal("ch-convert", f, "hpcc does not use the storage of other builders",
+			f+" save NAME -o x.tar; hpcc load x.tar NAME")
 	}
 	return "", refusal("ch-convert", f, "it is not a format", "use ch-image, dir, squash or tar")
 }

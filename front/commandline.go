@@ -32,7 +32,8 @@ func newCommandLine(program string, environ []string) (*commandLine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: finding the current directory: %w", program, err)
 	}
-	return &commandLine{program: program, environ: environ, dir: dir, on: map[string]string{}, values: map[string][]string{}, text: map[string]string{}}, nil
+	return &commandLine{program: program, environ: environ, dir: dir, on: map[string]string{},
+		values: map[string][]string{}, text: map[string]string{}}, nil
 }
 
 // env returns a variable of the caller, or "".
@@ -42,7 +43,8 @@ func (l *commandLine) env(name string) string { return envfile.Lookup(l.environ,
 func (l *commandLine) option(table map[string]Role, args []Word) (rest []Word, err error) {
 	found, rest, why := next(table, args)
 	if why != "" {
-		return nil, refusal(l.program, args[0].Text, why, spelling(args[0].Text, maps.Keys(table), "check its spelling, or leave it out; hpcc reads the options of "+l.version))
+		return nil, refusal(l.program, args[0].Text, why,
+			spelling(args[0].Text, maps.Keys(table), "check its spelling, or leave it out; hpcc reads the options of "+l.version))
 	}
 	for _, o := range found {
 		name := l.longName(o.Name)

@@ -30,20 +30,31 @@ type dockerVerb struct {
 // dockerVerbs are the subcommands that hpcc executes.
 var dockerVerbs = sync.OnceValue(func() map[string]*dockerVerb {
 	return map[string]*dockerVerb{
-		"run":   {read: (*docker).run, values: dockerRunValues, flags: dockerRunFlags, refused: refusedDockerRun, idle: idleDockerRun, min: 1, max: 1 << 20, usage: "IMAGE [COMMAND] [ARG...]", inOrder: true},
-		"build": {read: (*docker).build, values: dockerBuildValues, flags: dockerBuildFlags, refused: refusedDockerBuild, idle: idleDockerBuild, min: 1, max: 1, usage: "[OPTIONS] PATH | URL | -"},
-		"pull": {read: (*docker).pull, values: "--platform", flags: "-q,--quiet -a,--all-tags --disable-content-trust", min: 1, max: 1, usage: "NAME[:TAG|@DIGEST]",
+		"run": {read: (*docker).run, values: dockerRunValues, flags: dockerRunFlags,
+			refused: refusedDockerRun, idle: idleDockerRun, min: 1, max: 1 << 20, usage: "IMAGE [COMMAND] [ARG...]", inOrder: true},
+		"build": {read: (*docker).build, values: dockerBuildValues, flags: dockerBuildFlags,
+			refused: refusedDockerBuild, idle: idleDockerBuild, min: 1, max: 1, usage: "[OPTIONS] PATH | URL | -"},
+		"pull": {read: (*docker).pull, values: "--platform", flags: "-q,--quiet -a,--all-tags --disable-content-trust",
+			min: 1, max: 1, usage: "NAME[:TAG|@DIGEST]",
 			refused: map[string][2]string{"--all-tags": {"hpcc pulls single images", "name the tags"}}},
-		"push": {read: (*docker).push, values: "--platform", flags: "-q,--quiet -a,--all-tags --disable-content-trust", min: 1, max: 1, usage: "NAME[:TAG]",
-			refused: map[string][2]string{"--all-tags": {"hpcc pushes single images", "name the tags"}, "--platform": {"hpcc pushes all platforms of an image", "leave it out"}}},
+		"push": {read: (*docker).push, values: "--platform", flags: "-q,--quiet -a,--all-tags --disable-content-trust",
+			min: 1, max: 1, usage: "NAME[:TAG]",
+			refused: map[string][2]string{"--all-tags": {"hpcc pushes single images", "name the tags"},
+				"--platform": {"hpcc pushes all platforms of an image", "leave it out"}}},
 		"tag": {read: (*docker).tag, min: 2, max: 2, usage: "SOURCE_IMAGE[:TAG] TARGET_IMAGE[:TAG]"},
-		"images": {read: (*docker).own, values: "-f,--filter --format", flags: "-q,--quiet --no-trunc --digests --tree", max: 1, idle: map[string]string{"-a,--all": "hpcc keeps no images of single steps"}, usage: "[REPOSITORY[:TAG]]",
+		"images": {read: (*docker).own, values: "-f,--filter --format",
+			flags: "-q,--quiet --no-trunc --digests --tree", max: 1,
+			idle: map[string]string{"-a,--all": "hpcc keeps no images of single steps"}, usage: "[REPOSITORY[:TAG]]",
 			refused: map[string][2]string{"--tree": {"hpcc prints a table", "hpcc inspect NAME shows the parts of an image"}}},
-		"inspect": {read: (*docker).inspect, values: "-f,--format --type --platform", flags: "-s,--size", min: 1, max: 1000, usage: "IMAGE...",
-			refused: map[string][2]string{"--platform": {"hpcc shows the image of this machine's platform", "hpcc inspect --platform OS/ARCH NAME"}, "--size": {"hpcc keeps no containers, whose sizes it shows", "leave it out"}}},
-		"rmi": {read: (*docker).own, values: "--platform", flags: "-f,--force", min: 1, max: 1000, usage: "IMAGE...", idle: map[string]string{"--no-prune": "hpcc gc deletes data, and rmi only names"},
+		"inspect": {read: (*docker).inspect, values: "-f,--format --type --platform", flags: "-s,--size",
+			min: 1, max: 1000, usage: "IMAGE...",
+			refused: map[string][2]string{"--platform": {"hpcc shows the image of this machine's platform",
+				"hpcc inspect --platform OS/ARCH NAME"}, "--size": {"hpcc keeps no containers, whose sizes it shows", "leave it out"}}},
+		"rmi": {read: (*docker).own, values: "--platform", flags: "-f,--force", min: 1, max: 1000,
+			usage: "IMAGE...", idle: map[string]string{"--no-prune": "hpcc gc deletes data, and rmi only names"},
 			refused: map[string][2]string{"--platform": {"hpcc removes images with all their platforms", "leave it out"}}},
-		"login":          {read: (*docker).login, values: "-u,--username -p,--password", max: 1, usage: "-u NAME [SERVER]", idle: map[string]string{"--password-stdin": "hpcc reads the password from standard input without it"}},
+		"login": {read: (*docker).login, values: "-u,--username -p,--password", max: 1,
+			usage: "-u NAME [SERVER]", idle: map[string]string{"--password-stdin": "hpcc reads the password from standard input without it"}},
 		"version":        {read: (*docker).about, values: "-f,--format"},
 		"kill":           {read: (*docker).own, values: "-s,--signal", min: 1, max: 1000, usage: "CONTAINER..."},
 		"stop":           {read: (*docker).own, values: "-s,--signal -t,--time,--timeout", min: 1, max: 1000, usage: "CONTAINER..."},
@@ -54,10 +65,11 @@ var dockerVerbs = sync.OnceValue(func() map[string]*dockerVerb {
 var (
 	noServices     = [2]string{"hpcc has no detached containers: each runs as long as its command, and in its terminal", "hpcc submit --to local IMAGE -- CMD runs a program in the background; hpcc status, attach, logs and cancel manage it"}
 	endedAlready   = [2]string{"hpcc keeps no containers that have ended", "bind a directory for the results: docker run -v DIR:/results"}
-	dockerNetworks = [2]string{"hpcc creates no networks: programs use that of the host", "start the programs with their own ports, and reach them at localhost"}
-	noVolumes      = [2]string{"hpcc has no volumes with names", "make a directory, and bind it: docker run -v DIR:/data"}
-	noSwarm        = [2]string{"hpcc runs containers on this machine", "hpcc submit runs them on a cluster"}
-	noBuilders     = [2]string{"hpcc builds on this machine", "docker build needs no builder"}
+	dockerNetworks = [2]string{"hpcc creates no networks: programs use that of the host",
+		"start the programs with their own ports, and reach them at localhost"}
+	noVolumes  = [2]string{"hpcc has no volumes with names", "make a directory, and bind it: docker run -v DIR:/data"}
+	noSwarm    = [2]string{"hpcc runs containers on this machine", "hpcc submit runs them on a cluster"}
+	noBuilders = [2]string{"hpcc builds on this machine", "docker build needs no builder"}
 )
 
 // refusedDockerVerbs holds the reason and the advice for each subcommand that is not supported.
@@ -72,28 +84,37 @@ var refusedDockerVerbs = map[string][2]string{
 	"rm":    {"hpcc keeps no containers that have ended", "leave it out; docker stop NAME ends a running container"},
 	"exec":  {"hpcc has no detached containers", "start the program with the container: docker run IMAGE sh -c 'PROGRAM & ...'; hpcc attach enters a task of a job"},
 	"logs":  noServices, "attach": noServices, "create": noServices, "start": noServices, "restart": noServices, "wait": noServices,
-	"pause": {"hpcc has no daemon", "kill -STOP PID"}, "unpause": {"hpcc has no daemon", "kill -CONT PID"}, "top": {"hpcc has no daemon", "ps -ef"},
-	"cp": endedAlready, "export": endedAlready, "diff": endedAlready, "rename": endedAlready, "update": endedAlready, "port": dockerNetworks,
-	"commit":  {"hpcc keeps no containers that have ended", "build the image with a Dockerfile; or hpcc unpack IMAGE DIR, hpcc run --write ./DIR, hpcc commit DIR NAME"},
+	"pause": {"hpcc has no daemon", "kill -STOP PID"}, "unpause": {"hpcc has no daemon", "kill -CONT PID"},
+	"top": {"hpcc has no daemon", "ps -ef"},
+	"cp":  endedAlready, "export": endedAlready, "diff": endedAlready, "rename": endedAlready,
+	"update": endedAlready, "port": dockerNetworks,
+	"commit": {"hpcc keeps no containers that have ended",
+		"build the image with a Dockerfile; or hpcc unpack IMAGE DIR, hpcc run --write ./DIR, hpcc commit DIR NAME"},
 	"compose": noServices, "network": dockerNetworks, "volume": noVolumes,
 	"swarm": noSwarm, "stack": noSwarm, "service": noSwarm, "node": noSwarm, "secret": noSwarm, "config": noSwarm,
-	"context":  {"hpcc uses no Docker daemon", "leave it out"},
-	"plugin":   {"hpcc has no plugins", ""},
-	"trust":    {"hpcc does not sign images", "name an image by its digest: NAME@sha256:..."},
-	"manifest": {"hpcc builds images of several platforms itself", "hpcc build --platform linux/amd64,linux/arm64 -t NAME ."},
-	"search":   {"hpcc does not search registries", ""}, "scout": {"hpcc does not search images for vulnerabilities", "hpcc save NAME image.tar && grype image.tar"},
-	"events": {"hpcc has no daemon that could report events", ""}, "checkpoint": {"hpcc does not checkpoint programs", "let the program write its own checkpoints"},
-	"logout": {"hpcc does not change stored credentials", "remove the host from ~/.docker/config.json"},
-	"bake":   {"hpcc builds one image at a time", "docker build -t NAME DIR for each image"},
-	"model":  noServices, "mcp": noServices, "init": {"hpcc writes no Dockerfiles", ""},
+	"context":    {"hpcc uses no Docker daemon", "leave it out"},
+	"plugin":     {"hpcc has no plugins", ""},
+	"trust":      {"hpcc does not sign images", "name an image by its digest: NAME@sha256:..."},
+	"manifest":   {"hpcc builds images of several platforms itself", "hpcc build --platform linux/amd64,linux/arm64 -t NAME ."},
+	"search":     {"hpcc does not search registries", ""},
+	"scout":      {"hpcc does not search images for vulnerabilities", "hpcc save NAME image.tar && grype image.tar"},
+	"events":     {"hpcc has no daemon that could report events", ""},
+	"checkpoint": {"hpcc does not checkpoint programs", "let the program write its own checkpoints"},
+	"logout":     {"hpcc does not change stored credentials", "remove the host from ~/.docker/config.json"},
+	"bake":       {"hpcc builds one image at a time", "docker build -t NAME DIR for each image"},
+	"model":      noServices, "mcp": noServices, "init": {"hpcc writes no Dockerfiles", ""},
 }
 
 // dockerAliases maps the longer names of subcommands to their short ones.
 var dockerAliases = map[string]string{
-	"image build": "build", "builder build": "build", "buildx build": "build", "buildx b": "build", "image history": "history", "image import": "import", "image inspect": "inspect",
-	"image load": "load", "image ls": "images", "image list": "images", "image prune": "prune", "image pull": "pull", "image push": "push", "image rm": "rmi", "image remove": "rmi",
-	"image save": "save", "image tag": "tag", "container run": "run", "container ls": "ps", "container list": "ps", "container ps": "ps", "container kill": "kill",
-	"container stop": "stop", "container rm": "rm", "container remove": "rm", "container stats": "stats", "container prune": "rm", "system info": "info", "system prune": "prune",
+	"image build": "build", "builder build": "build", "buildx build": "build", "buildx b": "build",
+	"image history": "history", "image import": "import", "image inspect": "inspect",
+	"image load": "load", "image ls": "images", "image list": "images", "image prune": "prune",
+	"image pull": "pull", "image push": "push", "image rm": "rmi", "image remove": "rmi",
+	"image save": "save", "image tag": "tag", "container run": "run", "container ls": "ps",
+	"container list": "ps", "container ps": "ps", "container kill": "kill",
+	"container stop": "stop", "container rm": "rm", "container remove": "rm", "container stats": "stats",
+	"container prune": "rm", "system info": "info", "system prune": "prune",
 	"builder prune": "prune", "buildx prune": "prune", "buildx version": "buildx version",
 }
 
@@ -114,9 +135,12 @@ The page of hpcc on Docker lists them.
 // dockerGlobal are the options before the subcommand.
 var dockerGlobal = &dockerVerb{
 	values: "-H,--host -c,--context --config --tlscacert --tlscert --tlskey", flags: "--tls --tlsverify -v,--version -h,--help",
-	idle: map[string]string{"-D,--debug": "it concerns messages of Docker's own program", "-l,--log-level=": "it concerns messages of Docker's own program"},
-	refused: map[string][2]string{"--host": {"hpcc uses no Docker daemon", "leave it out"}, "--tls": {"hpcc uses no Docker daemon", "leave it out"}, "--tlsverify": {"hpcc uses no Docker daemon", "leave it out"},
-		"--tlscacert": {"hpcc uses no Docker daemon", "leave it out"}, "--tlscert": {"hpcc uses no Docker daemon", "leave it out"}, "--tlskey": {"hpcc uses no Docker daemon", "leave it out"}},
+	idle: map[string]string{"-D,--debug": "it concerns messages of Docker's own program",
+		"-l,--log-level=": "it concerns messages of Docker's own program"},
+	refused: map[string][2]string{"--host": {"hpcc uses no Docker daemon", "leave it out"},
+		"--tls": {"hpcc uses no Docker daemon", "leave it out"}, "--tlsverify": {"hpcc uses no Docker daemon", "leave it out"},
+		"--tlscacert": {"hpcc uses no Docker daemon", "leave it out"},
+		"--tlscert":   {"hpcc uses no Docker daemon", "leave it out"}, "--tlskey": {"hpcc uses no Docker daemon", "leave it out"}},
 }
 
 // readDocker reads a command line of docker.
@@ -152,7 +176,8 @@ func readDocker(args, environ []string) (*Request, error) {
 func (d *docker) subcommand(args []string) (*Request, error) {
 	verb, args := args[0], args[1:]
 	given := verb
-	isGroup := slices.ContainsFunc(slices.Collect(maps.Keys(dockerAliases)), func(name string) bool { return strings.HasPrefix(name, verb+" ") })
+	isGroup := slices.ContainsFunc(slices.Collect(maps.Keys(dockerAliases)),
+		func(name string) bool { return strings.HasPrefix(name, verb+" ") })
 	if isGroup {
 		if len(args) == 0 || args[0] == "--help" {
 			return &Request{Output: dockerHelp}, nil
@@ -175,7 +200,8 @@ func (d *docker) subcommand(args []string) (*Request, error) {
 	case refused:
 		return nil, refusal("docker", given, why[0], why[1])
 	case t == nil:
-		return nil, refusal("docker", verb, "hpcc does not have this command of Docker", spelling(verb, maps.Keys(dockerVerbs()), "docker --help lists the commands"))
+		return nil, refusal("docker", verb, "hpcc does not have this command of Docker",
+			spelling(verb, maps.Keys(dockerVerbs()), "docker --help lists the commands"))
 	}
 	clear(d.on)
 	clear(d.values)
@@ -187,7 +213,8 @@ func (d *docker) subcommand(args []string) (*Request, error) {
 	rest = append(rest, more...)
 	switch {
 	case d.on["--help"] != "":
-		return &Request{Output: "Usage: docker " + strings.TrimSpace(verb+" "+t.usage) + "\n\nhpcc executes the command. It keeps the meaning of an option or refuses it with the reason.\n"}, nil
+		return &Request{Output: "Usage: docker " + strings.TrimSpace(verb+" "+t.usage) +
+			"\n\nhpcc executes the command. It keeps the meaning of an option or refuses it with the reason.\n"}, nil
 	case len(rest) < t.min || len(rest) > t.max:
 		return nil, refusal(d.program, strings.Join(rest, " "), "wrong number of arguments", strings.TrimSpace(d.program+" "+t.usage))
 	}

@@ -33,7 +33,8 @@ var refusedDockerBuild = map[string][2]string{
 	"--add-host":      {"RUN sees the host's /etc/hosts", "write the line to a file, and RUN --mount=type=bind"},
 	"--builder":       noBuilders,
 	"--squash":        {"hpcc keeps a layer for each step", "copy the result in a second stage: FROM scratch, COPY --from=0 / /"},
-	"--cgroup-parent": stepLimits, "--cpu-period": stepLimits, "--cpu-quota": stepLimits, "--cpu-shares": stepLimits, "--cpuset-cpus": stepLimits, "--cpuset-mems": stepLimits,
+	"--cgroup-parent": stepLimits, "--cpu-period": stepLimits, "--cpu-quota": stepLimits,
+	"--cpu-shares": stepLimits, "--cpuset-cpus": stepLimits, "--cpuset-mems": stepLimits,
 	"--memory": stepLimits, "--memory-swap": stepLimits, "--shm-size": stepLimits, "--ulimit": stepLimits,
 	"--security-opt": {"hpcc applies no security profiles to RUN", "leave it out"},
 }

@@ -48,7 +48,8 @@ var idleBindOptions = map[string]string{
 }
 
 var (
-	onlyOwnEtc    = [2]string{"the container has the host's /etc/hosts and /etc/resolv.conf", "bind another file: -v FILE:/etc/hosts:ro, or at /etc/resolv.conf"}
+	onlyOwnEtc = [2]string{"the container has the host's /etc/hosts and /etc/resolv.conf",
+		"bind another file: -v FILE:/etc/hosts:ro, or at /etc/resolv.conf"}
 	noHealthCheck = [2]string{"hpcc has no daemon that checks programs", "--no-healthcheck"}
 )
 
@@ -56,7 +57,8 @@ var (
 // is read-only.
 var wrongPropagation = map[bool][2]string{
 	false: {"file systems that the host mounts later below the directory appear in the container", "leave it out, or write rslave"},
-	true:  {"file systems that the host mounts later below a read-only directory do not appear in the container", "leave it out, or write rprivate"},
+	true: {"file systems that the host mounts later below a read-only directory do not appear in the container",
+		"leave it out, or write rprivate"},
 }
 
 // hasPropagation reports whether m has the propagation p. An empty one is the bind's own.
@@ -85,12 +87,17 @@ var refusedDockerRun = map[string][2]string{
 	"--link":         dockerNetworks,
 	"--mac-address":  dockerNetworks,
 	"--publish-all":  {"the program uses the host's network, so its ports are open", "leave it out"},
-	"--blkio-weight": noCgroups, "--blkio-weight-device": noCgroups, "--cgroup-parent": noCgroups, "--cpu-count": noCgroups, "--cpu-percent": noCgroups, "--cpu-period": noCgroups, "--cpu-quota": noCgroups,
-	"--cpu-rt-period": noCgroups, "--cpu-rt-runtime": noCgroups, "--cpu-shares": noCgroups, "--cpus": noCgroups, "--cpuset-cpus": noCgroups, "--cpuset-mems": noCgroups, "--device-cgroup-rule": noCgroups,
-	"--device-read-bps": noCgroups, "--device-read-iops": noCgroups, "--device-write-bps": noCgroups, "--device-write-iops": noCgroups, "--io-maxbandwidth": noCgroups, "--io-maxiops": noCgroups,
-	"--kernel-memory": noCgroups, "--memory": noCgroups, "--memory-reservation": noCgroups, "--memory-swap": noCgroups, "--memory-swappiness": noCgroups, "--oom-kill-disable": noCgroups, "--pids-limit": noCgroups,
+	"--blkio-weight": noCgroups, "--blkio-weight-device": noCgroups, "--cgroup-parent": noCgroups,
+	"--cpu-count": noCgroups, "--cpu-percent": noCgroups, "--cpu-period": noCgroups, "--cpu-quota": noCgroups,
+	"--cpu-rt-period": noCgroups, "--cpu-rt-runtime": noCgroups, "--cpu-shares": noCgroups,
+	"--cpus": noCgroups, "--cpuset-cpus": noCgroups, "--cpuset-mems": noCgroups, "--device-cgroup-rule": noCgroups,
+	"--device-read-bps": noCgroups, "--device-read-iops": noCgroups, "--device-write-bps": noCgroups,
+	"--device-write-iops": noCgroups, "--io-maxbandwidth": noCgroups, "--io-maxiops": noCgroups,
+	"--kernel-memory": noCgroups, "--memory": noCgroups, "--memory-reservation": noCgroups,
+	"--memory-swap": noCgroups, "--memory-swappiness": noCgroups, "--oom-kill-disable": noCgroups, "--pids-limit": noCgroups,
 	"--link-local-ip": dockerNetworks, "--network-alias": dockerNetworks,
-	"--health-cmd": noHealthCheck, "--health-interval": noHealthCheck, "--health-retries": noHealthCheck, "--health-start-interval": noHealthCheck, "--health-start-period": noHealthCheck, "--health-timeout": noHealthCheck,
+	"--health-cmd": noHealthCheck, "--health-interval": noHealthCheck, "--health-retries": noHealthCheck,
+	"--health-start-interval": noHealthCheck, "--health-start-period": noHealthCheck, "--health-timeout": noHealthCheck,
 	"--oom-score-adj":  {"hpcc does not change the priority of programs", "choom -n N -- docker run ..."},
 	"--stop-signal":    {"docker stop sends SIGTERM", "docker kill --signal NAME"},
 	"--stop-timeout":   {"docker stop waits 10 seconds", "docker stop --time N"},
@@ -103,7 +110,8 @@ var refusedDockerRun = map[string][2]string{
 // runChoices are the options of run of which hpcc supports some values.
 var runChoices = []choice{
 	{"--network", "host none bridge default", dockerNetworks[0], dockerNetworks[1]},
-	{"--ipc", "host private shareable", "a container has the host's shared memory or its own, at /dev/shm", "--ipc host shares memory between containers"},
+	{"--ipc", "host private shareable", "a container has the host's shared memory or its own, at /dev/shm",
+		"--ipc host shares memory between containers"},
 	{"--pid", "host", "hpcc does not join the PID namespaces of other containers", "--pid host"},
 	{"--userns", "host", "the user of the container is the caller in any case", "leave it out"},
 	{"--uts", "host", "hpcc has the host's name without --hostname", "leave it out"},
@@ -135,7 +143,8 @@ func (d *docker) run(args []string) (*Request, error) {
 		r.Commands = append(r.Commands, fetch)
 	}
 	line := []string{"run", "--no-config", "--no-home"}
-	for _, part := range []func(*Request) ([]string, error){d.identity, d.isolation, d.capabilities, d.mounts, d.gpus, d.variables, d.limits} {
+	for _, part := range []func(*Request) ([]string, error){d.identity, d.isolation, d.capabilities,
+		d.mounts, d.gpus, d.variables, d.limits} {
 		flags, err := part(r)
 		if err != nil {
 			return nil, err
@@ -196,14 +205,17 @@ func (d *docker) isolation(*Request) ([]string, error) {
 	}
 	for _, p := range d.values["--publish"] {
 		if !isSamePort(p) {
-			return nil, refusal(d.program, "--publish "+p, "the program uses the host's network, so its ports are open under their own numbers", "make the program listen on the port, and write -p PORT:PORT")
+			return nil, refusal(d.program, "--publish "+p,
+				"the program uses the host's network, so its ports are open under their own numbers",
+				"make the program listen on the port, and write -p PORT:PORT")
 		}
 	}
 	size := ""
 	for _, o := range d.values["--storage-opt"] {
 		var ok bool
 		if size, ok = strings.CutPrefix(o, "size="); !ok {
-			return nil, refusal(d.program, "--storage-opt "+o, "hpcc has no storage driver", "--storage-opt size=SIZE limits the changes of the image")
+			return nil, refusal(d.program, "--storage-opt "+o, "hpcc has no storage driver",
+				"--storage-opt size=SIZE limits the changes of the image")
 		}
 		if size, ok = bytesOf(size); !ok {
 			return nil, refusal(d.program, "--storage-opt "+o, "not a size", "--storage-opt size=10g")
@@ -278,7 +290,8 @@ func (d *docker) gpus(*Request) (flags []string, err error) {
 		case "capabilities": // each of them is a part of what --gpu gives
 		case "driver":
 			if value != "nvidia" {
-				return nil, refusal(d.program, "--gpus "+v, "hpcc finds the driver itself", "leave driver out; --device VENDOR/CLASS=NAME adds a CDI device")
+				return nil, refusal(d.program, "--gpus "+v, "hpcc finds the driver itself",
+					"leave driver out; --device VENDOR/CLASS=NAME adds a CDI device")
 			}
 		default:
 			return nil, bad
@@ -296,7 +309,8 @@ func (d *docker) firstGPUs(n string) (string, error) {
 	var list []string
 	if own := d.env("CUDA_VISIBLE_DEVICES"); own != "" {
 		if list = strings.Split(own, ","); len(list) < count {
-			return "", refusal(d.program, "--gpus "+n, fmt.Sprintf("CUDA_VISIBLE_DEVICES has only %d", len(list)), "request more GPUs from the scheduler, or write --gpus all")
+			return "", refusal(d.program, "--gpus "+n, fmt.Sprintf("CUDA_VISIBLE_DEVICES has only %d", len(list)),
+				"request more GPUs from the scheduler, or write --gpus all")
 		}
 		return strings.Join(list[:count], ","), nil
 	}
@@ -372,7 +386,8 @@ func readDockerEnvFile(file string) (list []string, err error) {
 
 // resources are the names of limits in --ulimit, with the constants of getrlimit(2).
 var resources = map[string]int{
-	"cpu": 0, "fsize": 1, "data": 2, "stack": 3, "core": 4, "rss": 5, "nproc": 6, "nofile": 7, "memlock": 8, "as": 9, "locks": 10, "sigpending": 11, "msgqueue": 12, "nice": 13, "rtprio": 14, "rttime": 15,
+	"cpu": 0, "fsize": 1, "data": 2, "stack": 3, "core": 4, "rss": 5, "nproc": 6, "nofile": 7,
+	"memlock": 8, "as": 9, "locks": 10, "sigpending": 11, "msgqueue": 12, "nice": 13, "rtprio": 14, "rttime": 15,
 }
 
 // limits returns the flags for limits of resources.
@@ -391,7 +406,8 @@ func (d *docker) limits(*Request) (flags []string, err error) {
 		}
 		var have syscall.Rlimit
 		if err := syscall.Getrlimit(resource, &have); err == nil && high > have.Max {
-			return nil, refusal(d.program, "--ulimit "+v, fmt.Sprintf("this process has the limit %d, which only root can raise", have.Max), "leave it out, or ask the administrator")
+			return nil, refusal(d.program, "--ulimit "+v,
+				fmt.Sprintf("this process has the limit %d, which only root can raise", have.Max), "leave it out, or ask the administrator")
 		}
 		flags = append(flags, fmt.Sprintf("--docker-ulimit=%s=%d:%d", name, low, high))
 	}
@@ -541,7 +557,8 @@ func (d *docker) mount(text string) (m mount, err error) {
 	case kind != "bind" && kind != "tmpfs":
 		return bad("hpcc mounts directories of the host and empty ones", "write type=bind or type=tmpfs")
 	case (kind == "bind") != (m.source != "") || !filepath.IsAbs(m.at):
-		return bad("a bind needs a source, a tmpfs has none, and both need an absolute target", "write type=bind,source=SRC,target=DST, or type=tmpfs,target=DST")
+		return bad("a bind needs a source, a tmpfs has none, and both need an absolute target",
+			"write type=bind,source=SRC,target=DST, or type=tmpfs,target=DST")
 	}
 	delete(only, kind)
 	for _, name := range only {
@@ -602,7 +619,8 @@ func (d *docker) tmpfs(text string) (mount, error) {
 			m.noAtime = name == "noatime"
 		case "", "nosuid", "nodev":
 		default:
-			return m, refusal(d.program, "--tmpfs "+text, fmt.Sprintf("hpcc does not have the option %q", o), "the options are size, mode, ro, exec and noatime")
+			return m, refusal(d.program, "--tmpfs "+text, fmt.Sprintf("hpcc does not have the option %q", o),
+				"the options are size, mode, ro, exec and noatime")
 		}
 	}
 	return m, nil

@@ -110,7 +110,8 @@ var Programs = sync.OnceValue(func() map[string]*containerProgram {
 	singularity := &containerProgram{runs: "exec run", own: "run", inOrder: true, Files: true,
 		global: optionTable(map[Role]string{Value: "-c --config"}, idleApptainer["apptainer"]),
 		options: optionTable(map[Role]string{
-			Bind: "-B --bind", Mount: "--mount", Scratch: "-S --scratch", EnvList: "--env", EnvFile: "--env-file", Dir: "--pwd --cwd", GPU: "--nv --nvccli --rocm",
+			Bind: "-B --bind", Mount: "--mount", Scratch: "-S --scratch", EnvList: "--env",
+			EnvFile: "--env-file", Dir: "--pwd --cwd", GPU: "--nv --nvccli --rocm",
 			RefusedValue: "--app -s --shell --dmtcp-launch --dmtcp-restart",
 			Value: "-H --home -o --overlay -W --workdir --hostname --network --network-args --dns --security --apply-cgroups --containlibs --fusemount --no-mount --add-caps --drop-caps --no-env " +
 				"--blkio-weight --blkio-weight-device --cpu-shares --cpus --cpuset-cpus --cpuset-mems --memory --memory-reservation --memory-swap --pids-limit --runscript-timeout --netns-path --device " +
@@ -125,12 +126,17 @@ var Programs = sync.OnceValue(func() map[string]*containerProgram {
 	return map[string]*containerProgram{
 		"singularity": singularity, "apptainer": singularity, "docker": docker, "podman": docker, "podman-hpc": docker,
 		"ch-run": {inOrder: true, Files: true, options: optionTable(map[Role]string{
-			Bind: "-b --bind", Dir: "-c --cd", SetEnv: "--set-env", Unset: "--unset-env", RefusedValue: "--set-env0 --feature --test --warnings", Value: "-g --gid --join-pid --join-ct --join-tag -s --storage -u --uid",
-			Optional: "-W --write-fake", Flag: "--env-no-expand --home -j --join --no-passwd -q --quiet --seccomp -t --private-tmp -w --write"}, idleCharliecloud["ch-run"])},
+			Bind: "-b --bind", Dir: "-c --cd", SetEnv: "--set-env", Unset: "--unset-env",
+			RefusedValue: "--set-env0 --feature --test --warnings",
+			Value:        "-g --gid --join-pid --join-ct --join-tag -s --storage -u --uid",
+			Optional:     "-W --write-fake", Flag: "--env-no-expand --home -j --join --no-passwd -q --quiet --seccomp -t --private-tmp -w --write"}, idleCharliecloud["ch-run"])},
 		"shifter": {options: optionTable(map[Role]string{
-			Image: "-i --image", Bind: "-V --volume", Env: "-e --env", EnvFile: "--env-file", Refused: "--entry --entrypoint -w --workdir", Value: "-m --module", Flag: "-v --verbose -n -E --clearenv"})},
+			Image: "-i --image", Bind: "-V --volume", Env: "-e --env", EnvFile: "--env-file",
+			Refused: "--entry --entrypoint -w --workdir", Value: "-m --module", Flag: "-v --verbose -n -E --clearenv"})},
 		"sarus": {runs: "run", inOrder: true, Entry: true, options: optionTable(map[Role]string{
-			Mount: "--mount", Env: "-e --env", Dir: "-w --workdir", Entry: "--entrypoint", Value: "--annotation --device --mpi-type -n --name --pid", Flag: "--centralized-repository --glibc --init -m --mpi --ssh -t --tty"})},
+			Mount: "--mount", Env: "-e --env", Dir: "-w --workdir", Entry: "--entrypoint",
+			Value: "--annotation --device --mpi-type -n --name --pid",
+			Flag:  "--centralized-repository --glibc --init -m --mpi --ssh -t --tty"})},
 		"enroot": {runs: "start", inOrder: true, Files: true, options: optionTable(map[Role]string{
 			Bind: "-m --mount", Env: "-e --env", RefusedValue: "-c --conf --rc", Flag: "-r --root -w --rw --pid --net --ipc --uts"})},
 	}
@@ -139,7 +145,8 @@ var Programs = sync.OnceValue(func() map[string]*containerProgram {
 // dockerOptions returns the options of "docker run" and "podman run".
 func dockerOptions() map[string]Role {
 	return optionTable(map[Role]string{
-		Bind: "-v --volume", Mount: "--mount", Scratch: "--tmpfs", Env: "-e --env", EnvFile: "--env-file", Unset: "--unsetenv", Dir: "-w --workdir", GPUValue: "--gpus", Entry: "--entrypoint",
+		Bind: "-v --volume", Mount: "--mount", Scratch: "--tmpfs", Env: "-e --env", EnvFile: "--env-file",
+		Unset: "--unsetenv", Dir: "-w --workdir", GPUValue: "--gpus", Entry: "--entrypoint",
 		Refused: "-d --detach --rootfs --unsetenv-all", RefusedValue: "--pod --volumes-from --requires --chrootdirs",
 		Flag: "--disable-content-trust --env-host --help --init -i --interactive --no-healthcheck --no-hostname --no-hosts --oom-kill-disable --passwd --privileged -P --publish-all -q --quiet --read-only --read-only-tmpfs " +
 			"--replace --rm --rmi --sig-proxy -t --tty --tls-verify --http-proxy --use-api-socket --mpi --gpu --cuda-mpi --openmpi-pmi2 --openmpi-pmix --cvmfs --nccl",

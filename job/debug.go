@@ -34,7 +34,8 @@ func DebugArgv(argv []string) ([]string, error) {
 	if n == len(argv) || argv[n] == "-" || argv[n] == "-c" || strings.HasPrefix(argv[n], "-W") || strings.HasPrefix(argv[n], "-X") {
 		return nil, fmt.Errorf("python %s: debugpy takes a script or -m MODULE", strings.Join(argv[1:], " "))
 	}
-	return slices.Concat(argv[:n], []string{"-m", "debugpy", "--listen", "0.0.0.0:" + strconv.Itoa(DebugPort.Number), "--wait-for-client"}, argv[n:]), nil
+	return slices.Concat(argv[:n], []string{"-m", "debugpy", "--listen", "0.0.0.0:" + strconv.Itoa(DebugPort.Number),
+		"--wait-for-client"}, argv[n:]), nil
 }
 
 // Debug makes the job's program wait for a debugger on [DebugPort].

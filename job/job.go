@@ -148,7 +148,8 @@ func (j *Job) inImage() []string {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
 	canMount := j.Nodes > 1 && j.ProcessesPerNode() == 1 // a SquashFS file on each node
-	if j.StartsProcesses() && !canMount && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid", "--pid"}, given) {
+	if j.StartsProcesses() && !canMount && !slices.ContainsFunc([]string{"--join", "--join-ct",
+		"--join-tag", "--join-pid", "--pid"}, given) {
 		w = append(w, "--join")
 	}
 	if j.StartsProcesses() && !given("--mpi") {
@@ -359,7 +360,8 @@ const MaxScript = 128 << 10
 // SignalName returns the signal's name without SIG, given as USR1, SIGUSR1 or 10.
 func SignalName(s string) (string, error) {
 	s = strings.TrimPrefix(strings.ToUpper(s), "SIG")
-	names := map[string]string{"1": "HUP", "2": "INT", "3": "QUIT", "9": "KILL", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT", "23": "URG"}
+	names := map[string]string{"1": "HUP", "2": "INT", "3": "QUIT", "9": "KILL", "10": "USR1",
+		"12": "USR2", "15": "TERM", "18": "CONT", "23": "URG"}
 	if n, ok := names[s]; ok {
 		s = n
 	}

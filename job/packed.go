@@ -188,7 +188,8 @@ func parseInt(b []byte) (n int64, ok bool) {
 
 // task returns the record of the line. params are those of the header.
 func (l *packedLine) task(h *packedHeader, params *Params, outputs string) Task {
-	t := Task{Index: l.index, Attempt: l.attempt, Host: h.Host, Native: h.Native, Start: time.UnixMicro(l.start), Exit: l.exit, Signal: l.signal, ImageVersion: h.ImageVersion, packed: true}
+	t := Task{Index: l.index, Attempt: l.attempt, Host: h.Host, Native: h.Native, Start: time.UnixMicro(l.start),
+		Exit: l.exit, Signal: l.signal, ImageVersion: h.ImageVersion, packed: true}
 	if l.ended() {
 		t.End = t.Start.Add(time.Duration(l.took) * time.Microsecond)
 		t.Usage = fmt.Appendf(nil, `{"user_s":%g,"system_s":%g,"max_rss_bytes":%d}`, float64(l.user)/1e6, float64(l.system)/1e6, l.rss)
@@ -272,7 +273,8 @@ func (p *packedRecords) mark(file uint16, at int64, l *packedLine) {
 		now.state = packedFailed
 	}
 	m := &p.last[l.index]
-	if m.state == packedNone || now.state == packedOK || (m.state != packedOK && (now.attempt > m.attempt || (now.attempt == m.attempt && now.state >= m.state))) {
+	if m.state == packedNone || now.state == packedOK ||
+		(m.state != packedOK && (now.attempt > m.attempt || (now.attempt == m.attempt && now.state >= m.state))) {
 		*m = now
 	}
 }

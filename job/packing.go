@@ -64,7 +64,8 @@ func (j *Job) checkPack() error {
 // others. exclusive reports whether the target gives full nodes to a job that requests no CPUs.
 func (j *Job) Allocation(exclusive bool) *Job {
 	a := *j
-	a.Pack = &packing{Keep: j.Pack.Keep, Array: j.Array, Slots: j.TasksPerNode, Each: Request{CPUs: j.CPUs, Memory: j.MemoryPerNode(), GPUs: j.GPUs}, Output: j.Output, Error: j.Error}
+	a.Pack = &packing{Keep: j.Pack.Keep, Array: j.Array, Slots: j.TasksPerNode,
+		Each: Request{CPUs: j.CPUs, Memory: j.MemoryPerNode(), GPUs: j.GPUs}, Output: j.Output, Error: j.Error}
 	if a.Pack.Error != "" && a.Pack.Output == "" {
 		a.Pack.Output = j.OutputPattern()
 	}

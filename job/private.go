@@ -143,7 +143,8 @@ func (j *Job) ValueFiles() []string {
 		}
 	}
 	for _, arg := range j.Run {
-		if flag, f, _ := strings.Cut(arg, "="); (flag == "--env0" || flag == "--set-env0") && strings.HasPrefix(filepath.Base(f), setEnvFileName+".") {
+		if flag, f, _ := strings.Cut(arg, "="); (flag == "--env0" || flag == "--set-env0") &&
+			strings.HasPrefix(filepath.Base(f), setEnvFileName+".") {
 			files = append(files, f)
 		}
 	}

@@ -421,5 +421,6 @@ func (t *Task) Ending() string {
 // Taken reports whether the task ended like one whose node was taken away: the scheduler
 // sends SIGTERM, and then SIGKILL. Some send SIGINT first.
 func (t *Task) Taken() bool {
-	return t.Ended() && (t.Signal == "SIGINT" || t.Exit == 128+int(syscall.SIGINT) || t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
+	return t.Ended() && (t.Signal == "SIGINT" || t.Exit == 128+int(syscall.SIGINT) || t.Signal == "SIGTERM" ||
+		t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }

@@ -41,7 +41,8 @@ func ParseEndings(list string) ([]string, error) {
 		kind, value, _ := strings.Cut(e, "=")
 		n, err := strconv.Atoi(value)
 		switch {
-		case kind == "exit" && err == nil && n > 0 && n < 256, kind == "signal" && strings.HasPrefix(value, "SIG"), e == preempted, e == nodeFail:
+		case kind == "exit" && err == nil && n > 0 && n < 256, kind == "signal" && strings.HasPrefix(value, "SIG"),
+			e == preempted, e == nodeFail:
 		default:
 			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", text.Short(e), preempted, nodeFail)
 		}

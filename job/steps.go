@@ -53,7 +53,8 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		return nil, errors.New("a workflow needs several jobs")
 	}
 	first := list[0]
-	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list, Queue: first.Queue, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
+	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list,
+		Queue: first.Queue, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
 	j.Hold, j.Measure = first.Hold, first.Measure
 	byName, total, size := map[string]*Job{}, 0, 0
 	for _, s := range list {
@@ -82,11 +83,13 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	}
 	for _, s := range list {
 		if len(s.AfterEach) > 0 {
-			return nil, fmt.Errorf("step %s waits for each task of %s, but a workflow can only wait for full arrays", s.Name, strings.Join(s.AfterEach, ", "))
+			return nil, fmt.Errorf("step %s waits for each task of %s, but a workflow can only wait for full arrays",
+				s.Name, strings.Join(s.AfterEach, ", "))
 		}
 		for _, n := range s.waitsFor() {
 			if byName[Label(n)] == nil {
-				return nil, fmt.Errorf("step %s waits for %q, which is not among the submitted jobs (%s)", s.Name, text.Short(n), strings.Join(stepNames(list), ", "))
+				return nil, fmt.Errorf("step %s waits for %q, which is not among the submitted jobs (%s)",
+					s.Name, text.Short(n), strings.Join(stepNames(list), ", "))
 			}
 		}
 		s.Artifacts = nil
@@ -97,7 +100,8 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	for _, a := range artifacts {
 		s := byName[Label(a.Step)]
 		if a.Step == "" || s == nil {
-			return nil, fmt.Errorf("artifact %s: name the step that leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
+			return nil, fmt.Errorf("artifact %s: name the step that leaves it: STEP/%s:%s, with one of %s",
+				a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
 		}
 		if k := slices.IndexFunc(s.Artifacts, func(b Artifact) bool { return a.Name == b.Name }); k >= 0 {
 			return nil, fmt.Errorf("artifact %s/%s is both %s and %s; give them two names", a.Step, a.Name, s.Artifacts[k].Path, a.Path)

@@ -80,7 +80,8 @@ func (n *nvidia) follow(over <-chan struct{}) {
 
 // start starts nvidia-smi.
 func (n *nvidia) start(every time.Duration) error {
-	cmd := exec.Command(n.path, "--query-gpu="+nvidiaFields, "--format=csv,noheader,nounits", "-lms", strconv.FormatInt(every.Milliseconds(), 10))
+	cmd := exec.Command(n.path, "--query-gpu="+nvidiaFields, "--format=csv,noheader,nounits", "-lms",
+		strconv.FormatInt(every.Milliseconds(), 10))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep terminal signals away from it
 	out, err := cmd.StdoutPipe()
 	if err == nil {

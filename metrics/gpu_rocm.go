@@ -13,7 +13,8 @@ import (
 
 // rocmArgs are the arguments of rocm-smi. It has no continuous mode, so it is started
 // repeatedly.
-var rocmArgs = []string{"--showuse", "--showmeminfo", "vram", "--showpower", "--showproductname", "--showuniqueid", "--showdriverversion", "--json"}
+var rocmArgs = []string{"--showuse", "--showmeminfo", "vram", "--showpower", "--showproductname",
+	"--showuniqueid", "--showdriverversion", "--json"}
 
 // The minimum interval between starts of rocm-smi, its maximum duration, and its maximum
 // output in bytes.

@@ -66,8 +66,9 @@ var leastFirst = []func(*Header, *Footer){
 func bare(h *Header, f *Footer) (Header, Footer) {
 	m := &h.Machine
 	least := Header{Kind: h.Kind, Version: h.Version, Start: h.Start, Digest: plain(h.Digest, 71), Asked: h.Asked,
-		Machine: Machine{Host: plain(m.Host, 64), Architecture: plain(m.Architecture, 16), CPUs: m.CPUs, Memory: m.Memory, Kernel: plain(m.Kernel, 32)},
-		Limits:  Limits{CPUs: h.Limits.CPUs, Memory: h.Limits.Memory, Cgroup: plain(h.Limits.Cgroup, 2), Shared: h.Limits.Shared}}
+		Machine: Machine{Host: plain(m.Host, 64), Architecture: plain(m.Architecture, 16), CPUs: m.CPUs,
+			Memory: m.Memory, Kernel: plain(m.Kernel, 32)},
+		Limits: Limits{CPUs: h.Limits.CPUs, Memory: h.Limits.Memory, Cgroup: plain(h.Limits.Cgroup, 2), Shared: h.Limits.Shared}}
 	for _, w := range shortArgs(h.Command, 40) {
 		least.Command = append(least.Command, plain(w, 40))
 	}

@@ -211,9 +211,11 @@ func (rec *recorder) sample() {
 		rec.rssAsked = c.rss
 	}
 	rec.network.update(rec.tree.program)
-	s := Sample{Kind: kindSample, At: round(time.Since(rec.start).Round(time.Millisecond).Seconds()), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
+	s := Sample{Kind: kindSample, At: round(time.Since(rec.start).Round(time.Millisecond).Seconds()),
+		CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
 		RSS: c.rss, PSS: c.pss, Swap: c.swap, Processes: c.processes, Threads: c.threads, Read: c.in, Written: c.out,
-		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(), GPUs: rec.gpus.samples(time.Now())}
+		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(),
+		GPUs: rec.gpus.samples(time.Now())}
 	rec.samples++
 	rec.most.take(&s)
 	if s.Peak = rec.most.pss; s.Peak == 0 {

@@ -52,7 +52,8 @@ func Passed() []os.Signal { return slices.Clone(passed) }
 // send and that people type, and others that a program may wait for. Typed signals reach a
 // program in the terminal's process group directly. SIGTSTP is missing because it stops its
 // receiver.
-var passed = withRealTime(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU,
+var passed = withRealTime(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU,
 	syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR)
 
 func withRealTime(list ...os.Signal) []os.Signal {
@@ -75,7 +76,8 @@ type caught struct {
 // nohup, stay ignored: handling them would reset them for the program as well.
 func catch() *caught {
 	c := &caught{make(chan os.Signal, 16), make(chan struct{})}
-	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored), syscall.SIGCONT)...) // an empty list would mean all signals
+	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored),
+		syscall.SIGCONT)...) // an empty list would mean all signals
 	return c
 }
 

@@ -34,7 +34,8 @@ func (r *Record) SoFar() *Footer {
 		}
 	}
 	last := &r.Samples[len(r.Samples)-1]
-	f := &Footer{Kind: kindFooter, Wall: last.At, Usage: Usage{User: max(0, last.CPU-last.System), System: last.System}, Samples: len(r.Samples)}
+	f := &Footer{Kind: kindFooter, Wall: last.At,
+		Usage: Usage{User: max(0, last.CPU-last.System), System: last.System}, Samples: len(r.Samples)}
 	f.total(last, &most)
 	f.Memory, f.MemoryFrom = most.memory(last.Cgroup, r.Header.Limits.Shared)
 	for _, index := range slices.Sorted(maps.Keys(used)) {

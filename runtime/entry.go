@@ -75,7 +75,8 @@ func begin(sp unsafe.Pointer) {
 		}
 	case !starts(argv[0], markEnter) && asksForLater(argv[2:]):
 		entered = later
-	case !starts(argv[0], markEnter) && !starts(argv[0], markStage) && asksForStage(argv[2:], unsafe.Add(sp, (len(argv)+2)*int(unsafe.Sizeof(sp)))):
+	case !starts(argv[0], markEnter) && !starts(argv[0], markStage) &&
+		asksForStage(argv[2:], unsafe.Add(sp, (len(argv)+2)*int(unsafe.Sizeof(sp)))):
 		entered = staging
 	default:
 		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
@@ -138,7 +139,8 @@ func IsFront(argv0 *byte) bool {
 			argv0 = (*byte)(unsafe.Add(unsafe.Pointer(p), 1))
 		}
 	}
-	return is(argv0, "docker") || is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "ch-run") || is(argv0, "ch-image") || is(argv0, "ch-convert")
+	return is(argv0, "docker") || is(argv0, "apptainer") || is(argv0, "singularity") || is(argv0, "ch-run") ||
+		is(argv0, "ch-image") || is(argv0, "ch-convert")
 }
 
 func unshare() {

@@ -215,7 +215,8 @@ const listen = "listen "
 
 // setupCaps are the capabilities in its namespaces that a child needs to assemble a root:
 // mounts, the loopback interface, and overlay operations on files.
-var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
+var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_NET_ADMIN, unix.CAP_CHOWN,
+	unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
 
 // keptCaps are the capabilities that a child keeps over exec: those with which it assembles a root,
 // and those that it sets for the program.

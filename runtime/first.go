@@ -104,5 +104,6 @@ func exitWith(status uint32) {
 
 // sigmask replaces the set of blocked signals. previous, unless nil, receives the old set.
 func sigmask(set, previous *uint64) {
-	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(previous)), sigsetSize, 0, 0)
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(set)),
+		uintptr(unsafe.Pointer(previous)), sigsetSize, 0, 0)
 }

@@ -51,7 +51,8 @@ func hostFiles(s *specs.Spec) []generatedFile {
 
 // hasNamespace reports whether s asks for a new namespace of this kind.
 func hasNamespace(s *specs.Spec, t specs.LinuxNamespaceType) bool {
-	return s.Linux != nil && slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == t && n.Path == "" })
+	return s.Linux != nil && slices.ContainsFunc(s.Linux.Namespaces,
+		func(n specs.LinuxNamespace) bool { return n.Type == t && n.Path == "" })
 }
 
 // Loopback brings up the loopback interface of a new network namespace (netdevice(7)), so

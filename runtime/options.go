@@ -285,7 +285,8 @@ func parseMount(arg string, of bindFunc) (specs.Mount, error) {
 		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
 			return bad("tmpfs-mode %q is not an octal mode", mode)
 		}
-		m := specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev", "mode=" + mode}, flags...)}
+		m := specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs",
+			Options: append([]string{"nosuid", "nodev", "mode=" + mode}, flags...)}
 		if size != "" {
 			if !isSize(size) {
 				return bad("tmpfs-size %q is not a size", size)

@@ -22,7 +22,8 @@ const pidInitName = "hpcc-pid-init"
 // ends this process with the child's status.
 func superviseInit(s *specs.Spec) error {
 	inner, linux := *s, *s.Linux
-	linux.Namespaces = slices.DeleteFunc(slices.Clone(linux.Namespaces), func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
+	linux.Namespaces = slices.DeleteFunc(slices.Clone(linux.Namespaces),
+		func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace })
 	inner.Linux = &linux
 	cmd, err := Command(context.Background(), &inner, nil)
 	if err != nil {

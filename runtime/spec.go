@@ -185,7 +185,8 @@ func callerEnv(o Options, hasHome bool) []string {
 // staysClean reports whether [Options.CleanEnv] keeps a variable of the caller: one of the user and
 // the terminal, or one from which a program learns which task or process of a job it is.
 func staysClean(name string) bool {
-	for _, kept := range [...]string{"USER", "LOGNAME", "TERM", "HPCC_JOB_DIR", "HPCC_TASK_COUNT", "HPCC_TASK_DIR", "HPCC_TASK_ID", "LSB_JOBINDEX", "PBS_ARRAY_INDEX",
+	for _, kept := range [...]string{"USER", "LOGNAME", "TERM", "HPCC_JOB_DIR", "HPCC_TASK_COUNT",
+		"HPCC_TASK_DIR", "HPCC_TASK_ID", "LSB_JOBINDEX", "PBS_ARRAY_INDEX",
 		"SGE_TASK_ID", "SLURM_ARRAY_TASK_ID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID"} {
 		if name == kept {
 			return true
@@ -274,7 +275,8 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 		m = append(m, bind(cwd, cwd))
 	}
 	// A task writes its results to this directory: see "hpcc task".
-	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !rootfs.Visible(m, d) && isDir(d) && vacant(filepath.Join(root, d)) {
+	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !rootfs.Visible(m, d) &&
+		isDir(d) && vacant(filepath.Join(root, d)) {
 		m = append(m, bind(d, d))
 	}
 	return addUserMounts(m, o, bindOf)

@@ -38,7 +38,8 @@ func AttestationDescriptor(image v1.Hash) v1.Descriptor {
 
 // StatementLayer returns a statement of a type as a layer of such a manifest.
 func StatementLayer(kind string, statement []byte) mutate.Addendum {
-	return mutate.Addendum{Layer: static.NewLayer(statement, inTotoStatement), MediaType: inTotoStatement, Annotations: map[string]string{predicateType: kind}}
+	return mutate.Addendum{Layer: static.NewLayer(statement, inTotoStatement), MediaType: inTotoStatement,
+		Annotations: map[string]string{predicateType: kind}}
 }
 
 // maxStatement bounds a statement, in bytes. It is BuildKit's limit.
@@ -61,7 +62,8 @@ func isAttestation(d v1.Descriptor) bool {
 func attestationsOf(idx *v1.IndexManifest, image v1.Hash) []v1.Descriptor {
 	var out []v1.Descriptor
 	for _, d := range idx.Manifests {
-		if d.Annotations[referenceType] == attestationManifest && d.Annotations[referenceDigest] == image.String() && d.MediaType.IsImage() {
+		if d.Annotations[referenceType] == attestationManifest && d.Annotations[referenceDigest] == image.String() &&
+			d.MediaType.IsImage() {
 			out = append(out, d)
 		}
 	}

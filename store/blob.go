@@ -263,7 +263,8 @@ func (c closers) Close() error { c.first(); return c.last() }
 // BuildKit's newer format has an empty configuration: its statements are not archives and
 // have no diff IDs.
 func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
-	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return d.MediaType != inTotoStatement }) {
+	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers,
+		func(d v1.Descriptor) bool { return d.MediaType != inTotoStatement }) {
 		for _, d := range m.Layers {
 			cfg.RootFS.DiffIDs = append(cfg.RootFS.DiffIDs, d.Digest)
 		}

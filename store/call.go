@@ -249,10 +249,14 @@ func (c *call) hide(text string) string {
 	for s := range c.secrets {
 		quoted, _ := json.Marshal(s)
 		forms = append(forms, s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.Trim(string(quoted), `"`),
-			strings.Trim(fmt.Sprintf("%q", s), `"`), base64.StdEncoding.EncodeToString([]byte(s)), base64.RawStdEncoding.EncodeToString([]byte(s)),
+			strings.Trim(fmt.Sprintf("%q", s), `"`), base64.StdEncoding.EncodeToString([]byte(s)),
+			base64.RawStdEncoding.EncodeToString([]byte(s)),
 			base64.URLEncoding.EncodeToString([]byte(s)), base64.RawURLEncoding.EncodeToString([]byte(s)))
 	}
-	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // longer forms first, because they may contain others
+	slices.SortFunc(forms, func(a, b string) int {
+		return cmp.Or(len(b)-len(a),
+			strings.Compare(a, b))
+	}) // longer forms first, because they may contain others
 	for _, f := range slices.Compact(forms) {
 		if len(f) >= leastSecret {
 			text = strings.ReplaceAll(text, f, hidden)

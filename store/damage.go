@@ -120,7 +120,8 @@ func OpenLayer(l v1.Layer) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &checkedReader{r: r, sum: sha256.New(), want: h.Hex, size: -1, bad: func() error { return fmt.Errorf("its bytes do not have the digest %s", h) }}, nil
+	return &checkedReader{r: r, sum: sha256.New(), want: h.Hex, size: -1,
+		bad: func() error { return fmt.Errorf("its bytes do not have the digest %s", h) }}, nil
 }
 
 // VerifyLayer reads the full blob of a store's layer. It returns a [DamagedError] if the

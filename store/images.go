@@ -358,7 +358,8 @@ func (s *Store) manifest(h v1.Hash) (v1.Descriptor, error) {
 // some of them.
 func (s *Store) complete(d v1.Descriptor) bool {
 	blobs, err := s.closure(d)
-	return err == nil && !slices.ContainsFunc(blobs, func(b v1.Descriptor) bool { return !s.HasLayer(LayerInfo{Digest: b.Digest, Size: b.Size}) })
+	return err == nil && !slices.ContainsFunc(blobs,
+		func(b v1.Descriptor) bool { return !s.HasLayer(LayerInfo{Digest: b.Digest, Size: b.Size}) })
 }
 
 // Names lists the names of images, sorted, without reading them.

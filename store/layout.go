@@ -67,7 +67,8 @@ func (w selection) one(file string, l layout, list []v1.Descriptor) (v1.Descript
 		if want == nil {
 			want = &v1.Platform{OS: "linux", Architecture: goruntime.GOARCH}
 		}
-		if there := slices.DeleteFunc(slices.Clone(found), func(d v1.Descriptor) bool { return !l.satisfies(d, *want, 0) }); len(there) > 0 || w.platform != nil {
+		if there := slices.DeleteFunc(slices.Clone(found),
+			func(d v1.Descriptor) bool { return !l.satisfies(d, *want, 0) }); len(there) > 0 || w.platform != nil {
 			found = there
 		}
 	}

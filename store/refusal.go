@@ -56,7 +56,9 @@ const (
 // matches explains a failure; the others keep the error's text.
 var refusalRules = []refusalRule{
 	// The way to the registry.
-	{noAnswer + `certificate signed by unknown authority`, "this machine does not trust the authority of {host}'s certificate", "set SSL_CERT_FILE to a file with the authority's certificate, or ask the administrators of this machine to install it"},
+	{noAnswer + `certificate signed by unknown authority`,
+		"this machine does not trust the authority of {host}'s certificate",
+		"set SSL_CERT_FILE to a file with the authority's certificate, or ask the administrators of this machine to install it"},
 	{noAnswer + `x509: .*(?:is valid for|is not valid for|doesn't contain any IP SANs|not valid for any names)`, "the certificate of {host} is for another name", "use the registry's name in its certificate"},
 	{noAnswer + `x509: certificate has expired or is not yet valid`, "the certificate of {host} is not valid now", "compare the clock of this machine (date); " + adminAdvice},
 	{noAnswer + `(?:x509|tls): `, "the TLS connection to {host} failed", adminAdvice},

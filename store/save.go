@@ -148,7 +148,8 @@ func (s *Store) saveDir(ctx context.Context, names []string, d v1.Descriptor, di
 		name string
 		data []byte
 	}{{"oci-layout", ociLayout}, {"index.json", idx}} {
-		if err := NewFile(filepath.Join(dir, small.name), func(f *os.File) error { _, err := f.Write(small.data); return err }); err != nil {
+		if err := NewFile(filepath.Join(dir, small.name),
+			func(f *os.File) error { _, err := f.Write(small.data); return err }); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,8 @@ func thisProcess() (owner, error) {
 	if err != nil {
 		return owner{}, err
 	}
-	o := owner{host: strings.ReplaceAll(host, ".", "_"), boot: strings.TrimSpace(string(boot)), pid: os.Getpid(), start: started(os.Getpid())}
+	o := owner{host: strings.ReplaceAll(host, ".", "_"), boot: strings.TrimSpace(string(boot)),
+		pid: os.Getpid(), start: started(os.Getpid())}
 	fi, err := os.Stat("/proc/self/ns/pid")
 	if err == nil {
 		o.space = fi.Sys().(*syscall.Stat_t).Ino

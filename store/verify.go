@@ -265,7 +265,8 @@ func (v *verifier) pushed(context.Context) error {
 		v.n.Records++
 		if _, err := v.s.readPushed(v.s.path("pushed", e.Name())); err != nil {
 			n, _ := unescape(e.Name())
-			v.found = append(v.found, Finding{Path: filepath.Join("pushed", e.Name()), Reason: "is damaged: " + err.Error(), Images: []string{n}, Cure: "remove the file, then hpcc push " + n + " REF"})
+			v.found = append(v.found, Finding{Path: filepath.Join("pushed", e.Name()),
+				Reason: "is damaged: " + err.Error(), Images: []string{n}, Cure: "remove the file, then hpcc push " + n + " REF"})
 		}
 	}
 	return nil
@@ -303,7 +304,8 @@ func (v *verifier) records(ctx context.Context) error {
 				continue // from an older version: its next reader removes it
 			}
 			if err != nil {
-				v.found = append(v.found, Finding{Path: rel, Reason: "is damaged: " + err.Error(), Moved: v.discard(rel), Cure: "nothing to do: the next build recreates it"})
+				v.found = append(v.found, Finding{Path: rel, Reason: "is damaged: " + err.Error(),
+					Moved: v.discard(rel), Cure: "nothing to do: the next build recreates it"})
 			}
 		}
 	}

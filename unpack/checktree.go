@@ -46,7 +46,8 @@ func (e *TreeError) problems() string {
 // that differs. It leaves out the trees of images that lack an undamaged layer, and counts them as
 // unchecked; damaged holds the hexadecimal digests of damaged blobs. progress gets the compressed bytes
 // of the layers that were read.
-func VerifyTrees(ctx context.Context, s *store.Store, damaged map[string]bool, report func(store.Finding), progress func(n int64)) (compared, unchecked int, err error) {
+func VerifyTrees(ctx context.Context, s *store.Store, damaged map[string]bool, report func(store.Finding),
+	progress func(n int64)) (compared, unchecked int, err error) {
 	list, err := s.Trees()
 	if err != nil {
 		return 0, 0, err

@@ -197,12 +197,14 @@ func (d *differ) removed(p string, lower fs.FileInfo) error {
 	if lower == nil {
 		return nil
 	}
-	return d.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(p), whPrefix+path.Base(p)), Mode: 0o644, ModTime: d.o.Stamp}, "")
+	return d.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(p), whPrefix+path.Base(p)),
+		Mode: 0o644, ModTime: d.o.Stamp}, "")
 }
 
 // subdir compares a directory and its contents.
 func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []lowerFile, complete bool) error {
-	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !d.o.Notes.of(up, fi.Mode()).shows(below[0].notes.of(below[0].path, lower.Mode())) {
+	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() ||
+		!d.o.Notes.of(up, fi.Mode()).shows(below[0].notes.of(below[0].path, lower.Mode())) {
 		if err := d.write(h, ""); err != nil {
 			return err
 		}

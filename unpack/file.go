@@ -156,7 +156,8 @@ func (t *tree) checkSparse(h *tar.Header) error {
 		return nil
 	}
 	if h.Size > maxSparse-t.sparse {
-		return fmt.Errorf("sparse file of %d bytes; the sparse files of a layer may have at most %d bytes in total", h.Size, int64(maxSparse))
+		return fmt.Errorf("sparse file of %d bytes; the sparse files of a layer may have at most %d bytes in total",
+			h.Size, int64(maxSparse))
 	}
 	t.sparse += h.Size
 	return nil

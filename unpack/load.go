@@ -97,7 +97,8 @@ func WithConfig(img v1.Image, config []byte) (v1.Image, error) {
 // Source returns a named image, the image of an OCI layout, or the image of another file. It reads a
 // layout in place, and copies the blobs of other files into the store. A file name need not be a valid
 // image name. A nil platform selects this machine's. notes are as those of [Load].
-func Source(ctx context.Context, storeDir, image string, p *v1.Platform, progress func(done, total int64)) (img v1.Image, notes []string, err error) {
+func Source(ctx context.Context, storeDir, image string, p *v1.Platform,
+	progress func(done, total int64)) (img v1.Image, notes []string, err error) {
 	file, tag := store.SplitTag(image)
 	if !ready.IsPath(image) {
 		s, err := store.OpenToRead(storeDir)

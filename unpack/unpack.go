@@ -277,7 +277,8 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, progress func(i int, r
 // eachLayer calls read for the layers in order. doing is used in messages. Blobs are checked
 // against their digests, and their content against the diff IDs. It calls progress with the
 // compressed bytes of layer i that were read.
-func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error, progress func(i int, read int64)) error {
+func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error,
+	progress func(i int, read int64)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := readAhead(ctx, ls)
 	defer func() {

@@ -55,7 +55,8 @@ type layerEntry struct {
 // NewLayerWriter starts a layer for the tree in a directory, with its notes. stamp is the
 // modification time of new directories above entries, and of those in which entries are.
 func NewLayerWriter(w io.Writer, tree string, notes *Notes, stamp time.Time) *LayerWriter {
-	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, Times: map[string]time.Time{}, entries: map[string]layerEntry{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
+	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".",
+		stamp: stamp, Times: map[string]time.Time{}, entries: map[string]layerEntry{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
 // Close ends the layer and returns the number of entries.

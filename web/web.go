@@ -265,7 +265,8 @@ func temporary(err error) bool {
 	}
 	// net/http exports no types for these.
 	text := err.Error()
-	return strings.Contains(text, "http2: ") || strings.Contains(text, "stream error: ") || strings.Contains(text, "server closed idle connection")
+	return strings.Contains(text, "http2: ") || strings.Contains(text, "stream error: ") ||
+		strings.Contains(text, "server closed idle connection")
 }
 
 // reason describes the failure of an attempt. It contains no text from the server.
@@ -331,8 +332,10 @@ func (t *tries) pause(ctx context.Context, err error) error {
 	var status *statusError
 	asked := errors.As(err, &status) && status.RetryAfter > 0
 	if asked && status.RetryAfter > t.c.MaxWait {
-		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d); hpcc waits %v at most: try again later", t.host, round(status.RetryAfter), status.Code, t.c.MaxWait))
-		return fmt.Errorf("%w and asks to wait %v, longer than hpcc waits (%v): try again later", err, round(status.RetryAfter), t.c.MaxWait)
+		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d); hpcc waits %v at most: try again later",
+			t.host, round(status.RetryAfter), status.Code, t.c.MaxWait))
+		return fmt.Errorf("%w and asks to wait %v, longer than hpcc waits (%v): try again later",
+			err, round(status.RetryAfter), t.c.MaxWait)
 	}
 	if asked {
 		d = max(d, status.RetryAfter)

@@ -59,7 +59,8 @@ func Index(imgs []v1.Image, about []Statement) (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, fmt.Errorf("assembling the index: %w", err)
 		}
-		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{MediaType: mt, Platform: cfg.Platform()}})
+		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img,
+			Descriptor: v1.Descriptor{MediaType: mt, Platform: cfg.Platform()}})
 	}
 	for i, st := range about {
 		d, err := imgs[i].Digest()
@@ -92,5 +93,6 @@ func attestation(image v1.Hash, st Statement) (v1.Image, error) {
 	if img, err = mutate.Append(img, layer); err != nil {
 		return nil, err
 	}
-	return mutate.ConfigFile(img, &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{id}}})
+	return mutate.ConfigFile(img, &v1.ConfigFile{OS: "unknown", Architecture: "unknown",
+		RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{id}}})
 }

@@ -227,7 +227,8 @@ func (r *reader) readPython(version string) error {
 	case required != "":
 		python += " " + required
 	default:
-		r.note("%s is missing, so python is the newest of the channels; write the version to the file, as python-3.12", r.path(r.config+"runtime.txt"))
+		r.note("%s is missing, so python is the newest of the channels; write the version to the file, as python-3.12",
+			r.path(r.config+"runtime.txt"))
 	}
 	r.Packages = []string{python}
 	return nil

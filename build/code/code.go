@@ -214,7 +214,8 @@ func (c *Directory) Layer(ctx context.Context, s *store.Store, base v1.Image, at
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: c.last.UTC()}, CreatedBy: "hpcc submit --with-code"}})
+	img, err := mutate.Append(base, mutate.Addendum{Layer: layer,
+		History: v1.History{Created: v1.Time{Time: c.last.UTC()}, CreatedBy: "hpcc submit --with-code"}})
 	if err != nil {
 		return nil, fmt.Errorf("adding the layer of %s: %w", c.Dir, err)
 	}

@@ -130,7 +130,8 @@ func Parse(file string, content []byte, o Options) (*Recipe, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Args)) {
 		if !r.used[name] {
-			return nil, r.errorf(1, "the file does not use the build argument %s; leave it out, or write {{ %s }}", text.Short(name), text.Short(name))
+			return nil, r.errorf(1, "the file does not use the build argument %s; leave it out, or write {{ %s }}",
+				text.Short(name), text.Short(name))
 		}
 	}
 	return recipe, nil

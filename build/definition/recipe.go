@@ -228,7 +228,8 @@ func (x *Recipe) copyStage(line int, stage, src, dst string, isScratch bool) {
 		x.add(line, line, "COPY --from=%s %s", stage, jsonList(src, dst))
 		return
 	}
-	x.add(line, line, "RUN --mount=type=bind,from=%s,source=/,target=%s mkdir -p %s && cp -fLr %s %s", stage, filesDir, text.Quote(parent(dst)), filesDir+pattern(src), text.Quote(dst))
+	x.add(line, line, "RUN --mount=type=bind,from=%s,source=/,target=%s mkdir -p %s && cp -fLr %s %s",
+		stage, filesDir, text.Quote(parent(dst)), filesDir+pattern(src), text.Quote(dst))
 }
 
 // parent returns the directory to create for a destination.

@@ -128,7 +128,8 @@ func (r *gitRepository) command(ctx context.Context, args ...string) *exec.Cmd {
 var gitVariables = []string{
 	"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_*", "DBUS_SESSION_BUS_ADDRESS",
 	"SSH_AUTH_SOCK", "SSH_ASKPASS*", "DISPLAY", "WAYLAND_DISPLAY", "KRB5*",
-	"[Hh][Tt][Tt][Pp]_[Pp][Rr][Oo][Xx][Yy]", "[Hh][Tt][Tt][Pp][Ss]_[Pp][Rr][Oo][Xx][Yy]", "[Aa][Ll][Ll]_[Pp][Rr][Oo][Xx][Yy]", "[Nn][Oo]_[Pp][Rr][Oo][Xx][Yy]",
+	"[Hh][Tt][Tt][Pp]_[Pp][Rr][Oo][Xx][Yy]", "[Hh][Tt][Tt][Pp][Ss]_[Pp][Rr][Oo][Xx][Yy]",
+	"[Aa][Ll][Ll]_[Pp][Rr][Oo][Xx][Yy]", "[Nn][Oo]_[Pp][Rr][Oo][Xx][Yy]",
 	"SSL_CERT_*", "CURL_CA_BUNDLE", "NIX_SSL_CERT_FILE",
 	"GIT_SSH", "GIT_SSH_*", "GIT_SSL_*", "GIT_PROXY_*", "GIT_HTTP_*", "GIT_ASKPASS", "GIT_CONFIG_*", "GIT_EXEC_PATH",
 }
@@ -157,7 +158,8 @@ func (r *gitRepository) environment(ctx context.Context) []string {
 	}
 	idle := web.LimitsOf(ctx).Idle
 	return append(env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "GIT_ALLOW_PROTOCOL="+protocols, "GIT_CEILING_DIRECTORIES="+filepath.Dir(r.dir),
-		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d", max(1, int(idle/time.Second)))) // 17 bytes/s are 1 KiB per minute
+		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d",
+			max(1, int(idle/time.Second)))) // 17 bytes/s are 1 KiB per minute
 }
 
 // ssh returns the variable that sets ssh's timeouts, unless the user has configured ssh
@@ -170,7 +172,8 @@ func (r *gitRepository) ssh(ctx context.Context) []string {
 		return nil
 	}
 	p := web.LimitsOf(ctx)
-	command := fmt.Sprintf("GIT_SSH_COMMAND=ssh -o ConnectTimeout=%d -o ServerAliveInterval=%d", max(1, int(p.Connect/time.Second)), max(1, int(p.Idle/time.Second)/3))
+	command := fmt.Sprintf("GIT_SSH_COMMAND=ssh -o ConnectTimeout=%d -o ServerAliveInterval=%d",
+		max(1, int(p.Connect/time.Second)), max(1, int(p.Idle/time.Second)/3))
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		command += " -o BatchMode=yes"
 	}
@@ -188,7 +191,8 @@ func (r *gitRepository) fetch(ctx context.Context, ref, local string) error {
 		// Some servers support no shallow fetches, and others send only references.
 		attempts := [][]string{{"--depth", "1", "--no-tags", "--", r.remote, spec}, {"--no-tags", "--", r.remote, spec}}
 		if gitutil.IsCommitSHA(ref) {
-			attempts = append(attempts, []string{"--no-tags", "--", r.remote, "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"})
+			attempts = append(attempts, []string{"--no-tags", "--", r.remote, "+refs/heads/*:refs/remotes/origin/*",
+				"+refs/tags/*:refs/tags/*"})
 		}
 		var err error
 		for _, args := range attempts {

@@ -72,7 +72,8 @@ func (t *Steps) Downloads(out io.Writer, platform string, list []conda.Download,
 			inCache, cached, from = inCache+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
-			terminal.Rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", terminal.Columns(column), d.Name, cmp.Or(d.Version, "-"), cmp.Or(d.Build, "-"), bytes, from)
+			terminal.Rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", terminal.Columns(column), d.Name,
+				cmp.Or(d.Version, "-"), cmp.Or(d.Build, "-"), bytes, from)
 			continue
 		}
 		if err := enc.Encode(struct {
@@ -83,7 +84,8 @@ func (t *Steps) Downloads(out io.Writer, platform string, list []conda.Download,
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", prefix(platform), len(list)-cached, text.Count(len(list), "package", "packages"), text.Size(total-inCache), text.Size(total))
+	text := fmt.Sprintf("%s%d of %s would be fetched: %s of %s", prefix(platform), len(list)-cached,
+		text.Count(len(list), "package", "packages"), text.Size(total-inCache), text.Size(total))
 	if unknown > 0 {
 		text += fmt.Sprintf(", and %d of unknown size", unknown)
 	}

@@ -367,7 +367,8 @@ func excerpt(e *build.LineError) []string {
 		if n >= e.Line && n <= end {
 			mark = "*"
 		}
-		out = append(out, strings.TrimRight(fmt.Sprintf("  %s %*d  %s", mark, digits, n, terminal.Fit(terminal.Clean(lines[n-1]), 160)), " "))
+		out = append(out, strings.TrimRight(fmt.Sprintf("  %s %*d  %s", mark, digits, n,
+			terminal.Fit(terminal.Clean(lines[n-1]), 160)), " "))
 	}
 	return out
 }

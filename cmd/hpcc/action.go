@@ -69,7 +69,8 @@ func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error
 	a := c.Args().Slice()
 	for _, x := range a {
 		if len(x) > 1 && x[0] == '-' {
-			return nil, text.Usagef("flag %q comes after an argument", x).Hint("flags come before arguments: hpcc %s %s", c.Command.Name, usage)
+			return nil, text.Usagef("flag %q comes after an argument", x).
+				Hint("flags come before arguments: hpcc %s %s", c.Command.Name, usage)
 		}
 	}
 	if len(a) < min || len(a) > max {

@@ -59,7 +59,8 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	if c.NArg() == 0 || strings.HasPrefix(c.Args().First(), "-") {
 		return nil, atStatus(process.ExitFailed, text.Usagef("attach needs %s", attachUsage).Hint(`"hpcc attach --help" shows examples`))
 	}
-	a := &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), ssh: c.Bool("ssh"), via: c.String("via"), store: c.String("store")}
+	a := &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), ssh: c.Bool("ssh"),
+		via: c.String("via"), store: c.String("store")}
 	if !a.ssh {
 		return a, nil
 	}

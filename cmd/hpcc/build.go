@@ -68,7 +68,8 @@ type buildArgs struct {
 func (a *buildArgs) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		listFlag(&a.Tags, &cli.StringSliceFlag{Name: "tag", Aliases: []string{"t"}, Usage: "name the image `NAME`"}),
-		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `FILE` (default CONTEXT/Dockerfile; - is standard input)", Destination: &a.Dockerfile},
+		&cli.StringFlag{Name: "file", Aliases: []string{"f"},
+			Usage: "read `FILE` (default CONTEXT/Dockerfile; - is standard input)", Destination: &a.Dockerfile},
 		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG to `NAME=VALUE`; NAME alone copies a variable"},
 		&cli.StringFlag{Name: "target", Usage: "stop at stage `STAGE`", Destination: &a.Target},
 		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH`; several, with commas, make an index"},
@@ -76,7 +77,8 @@ func (a *buildArgs) flags() []cli.Flag {
 		&cli.BoolFlag{Name: "no-test", Usage: "skip %test of an Apptainer definition file", Hidden: true},
 		&cli.BoolFlag{Name: "check", Usage: "check the Dockerfile without building it", Destination: &a.check},
 		&cli.StringSliceFlag{Name: "secret", Usage: "expose `id=NAME` with src=FILE or env=NAME to RUN --mount"},
-		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json", Value: "auto", Destination: &a.progress},
+		&cli.StringFlag{Name: "progress", Usage: "show progress as `STYLE`: auto, plain, tty or json",
+			Value: "auto", Destination: &a.progress},
 	}, a.condaFlags(), inSection(dockerfileSection,
 		&cli.StringSliceFlag{Name: "ssh", Usage: "expose an SSH agent as `ID` or ID=SOCKET to RUN --mount"},
 		&cli.StringSliceFlag{Name: "build-context", Usage: "use `NAME=DIR`, or an image or repository, in FROM and --from"},
@@ -88,7 +90,8 @@ func (a *buildArgs) flags() []cli.Flag {
 		listFlag(&a.NoCacheFilter, &cli.StringSliceFlag{Name: "no-cache-filter", Usage: "run the steps of stage `STAGE` again"}),
 		&cli.StringFlag{Name: "cache-to", Usage: "export cached steps to registry reference `REF`[,mode=min]"},
 	), inSection(outputSection,
-		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"}, Usage: "also write the image as `type=TYPE,dest=FILE` (oci, docker, tar, dir)"},
+		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"},
+			Usage: "also write the image as `type=TYPE,dest=FILE` (oci, docker, tar, dir)"},
 		&cli.StringSliceFlag{Name: "annotation", Usage: "add annotation `NAME=VALUE` to the manifest"},
 		&cli.StringFlag{Name: "iidfile", Usage: "write the image's digest to `FILE`", Destination: &a.IIDFile},
 		&cli.StringFlag{Name: "metadata-file", Usage: "write digests and names as JSON to `FILE`", Destination: &a.Metadata},
@@ -98,7 +101,8 @@ func (a *buildArgs) flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "attest", Usage: "attach attestation `type=TYPE`: provenance"},
 	), inSection(imageSection,
 		&cli.BoolFlag{Name: "reproducible", Usage: "give the same digest everywhere: clamp times of files", Destination: &a.Reproducible},
-		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd", Value: "gzip", Destination: &a.Compression},
+		&cli.StringFlag{Name: "compression", Usage: "compress new layers with `METHOD`: gzip or zstd",
+			Value: "gzip", Destination: &a.Compression},
 	), inSection(generalSection, plainHTTPFlag(), storeFlag()))
 }
 
@@ -192,11 +196,13 @@ func checkContext(args []string, hasExport bool) error {
 	fi, err := os.Stat(args[0])
 	switch {
 	case err != nil:
-		return text.Usagef("context %s: %w", args[0], syscall.ENOENT).Hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
+		return text.Usagef("context %s: %w", args[0], syscall.ENOENT).
+			Hint("CONTEXT is a directory with the files of the image, a git repository, a URL, or -")
 	case fi.IsDir():
 		return nil
 	case hasExport:
-		return text.Usagef("context %s: not a directory", args[0]).Hint("name each export with a --conda of its own, and a Dockerfile with -f")
+		return text.Usagef("context %s: not a directory", args[0]).
+			Hint("name each export with a --conda of its own, and a Dockerfile with -f")
 	}
 	return text.Usagef("context %s: not a directory", args[0]).Hint("name the Dockerfile with -f %s", args[0])
 }
@@ -286,7 +292,8 @@ func (a *buildArgs) parseDefinition(c *cli.Context) error {
 	}
 	for _, name := range []string{"check", "target", "conda", "conda-prefix", "no-cache-filter"} {
 		if c.IsSet(name) {
-			return text.Usagef("--%s is for Dockerfiles, and %s is a definition file of Apptainer", name, a.Dockerfile).Hint("leave out --%s", name)
+			return text.Usagef("--%s is for Dockerfiles, and %s is a definition file of Apptainer", name, a.Dockerfile).
+				Hint("leave out --%s", name)
 		}
 	}
 	dir, err := filepath.Abs(a.Context)
@@ -518,7 +525,8 @@ func parseAgent(arg string) (id, socket string, err error) {
 		socket = os.Getenv("SSH_AUTH_SOCK")
 	}
 	if fi, err := os.Stat(socket); err != nil || fi.Mode()&os.ModeSocket == 0 {
-		return "", "", text.Usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).Hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+		return "", "", text.Usagef("--ssh %s: %q is not an SSH agent's socket", arg, socket).
+			Hint("start ssh-agent, or write --ssh %s=SOCKET", id)
 	}
 	return id, socket, nil
 }

@@ -11,12 +11,15 @@ func commands() []*cli.Command {
 	return slices.Concat(
 		inGroup("Build and run", buildCommand(), runCommand(), checkCommand(), doctorCommand(), completionCommand()),
 		inGroup("Images", imagesCommand(), pullCommand(), pushCommand(), deployCommand(), loginCommand(),
-			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(), historyCommand(), rmCommand(), gcCommand()),
-		inGroup("Jobs and clusters", submitCommand(), statusCommand(), logsCommand(), fetchCommand(), topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
+			loadCommand(), saveCommand(), unpackCommand(), commitCommand(), tagCommand(), inspectCommand(),
+			historyCommand(), rmCommand(), gcCommand()),
+		inGroup("Jobs and clusters", submitCommand(), statusCommand(), logsCommand(), fetchCommand(),
+			topCommand(), waitCommand(), cancelCommand(), rerunCommand(),
 			attachCommand(), forwardCommand(), scriptCommand(), nodesCommand(), sitesCommand(), reportCommand()),
 		inGroup("Use from other tools", installFrontsCommand(), wrapCommand(), kernelCommand(), snakemakeProfileCommand()),
 		inGroup(startedByOthers, entryCommand(), ociCommand(),
-			taskCommand(), envCommand(), rayCommand(), stageCommand(), hereCommand(), relayCommand(), enterCommand(), sshdCommand(), completeCommand(), manCommand(), charliecloudCommand(), dockerCommand(),
+			taskCommand(), envCommand(), rayCommand(), stageCommand(), hereCommand(), relayCommand(),
+			enterCommand(), sshdCommand(), completeCommand(), manCommand(), charliecloudCommand(), dockerCommand(),
 			snakemakeStatusCommand(), snakemakeCancelCommand()),
 	)
 }

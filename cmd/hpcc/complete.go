@@ -15,8 +15,9 @@ import (
 
 func completeCommand() *cli.Command {
 	return &cli.Command{
-		Name: "complete", Hidden: true, Usage: "print candidates for the last word (started by completion scripts)", ArgsUsage: "-- WORD...",
-		Action: action(parseComplete),
+		Name: "complete", Hidden: true, Usage: "print candidates for the last word (started by completion scripts)",
+		ArgsUsage: "-- WORD...",
+		Action:    action(parseComplete),
 	}
 }
 

@@ -32,8 +32,10 @@ Registries come from ~/.config/hpcc/creds.yaml and ./creds.yaml:
      username: alice
      password: ${LAB_TOKEN}    # or password_file: FILE`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` in creds.yaml", Destination: &a.registry},
-			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ~/.config/hpcc/creds.yaml and ./creds.yaml)", Destination: &a.build.creds},
+			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "push to registry `NAME` in creds.yaml",
+				Destination: &a.registry},
+			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"},
+				Usage: "read registries from `FILE` (default ~/.config/hpcc/creds.yaml and ./creds.yaml)", Destination: &a.build.creds},
 			&cli.BoolFlag{Name: "json", Usage: "print the reference as JSON", Destination: &a.json},
 		}, a.buildFlags()...),
 		Action: action(a.parse),
@@ -70,7 +72,8 @@ func (a *deployArgs) parse(c *cli.Context) (*deployArgs, error) {
 	}
 	for _, f := range a.buildFlags() {
 		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
-			return nil, text.Usagef("--%s applies only to a build, which needs --tag", n).Hint("add -t NAME, or leave --%s out to push an image from the store", n)
+			return nil, text.Usagef("--%s applies only to a build, which needs --tag", n).
+				Hint("add -t NAME, or leave --%s out to push an image from the store", n)
 		}
 	}
 	args, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
@@ -101,7 +104,8 @@ func (a *deployArgs) run(ctx context.Context) error {
 	}
 	if _, err := s.Digest(a.image); err != nil {
 		if fi, serr := os.Stat(a.image); serr == nil && fi.IsDir() {
-			return text.Usagef("%q is a directory, and a build needs --tag", a.image).Hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
+			return text.Usagef("%q is a directory, and a build needs --tag", a.image).
+				Hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
 		}
 		return err
 	}

@@ -15,12 +15,15 @@ import (
 // dockerCommand does what docker does and other commands of hpcc do not.
 func dockerCommand() *cli.Command {
 	return &cli.Command{
-		Name: "docker", Hidden: true, Usage: "list images and end containers as docker does (started by docker)", ArgsUsage: "OPERATION [ARG...]",
+		Name: "docker", Hidden: true, Usage: "list images and end containers as docker does (started by docker)",
+		ArgsUsage: "OPERATION [ARG...]",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "quiet", Usage: "print only IDs"},
 			&cli.BoolFlag{Name: "no-trunc", Usage: "print complete IDs"}, &cli.BoolFlag{Name: "digests", Usage: "print digests"},
-			&cli.StringFlag{Name: "format", Usage: "print with Go template `FORMAT`, or json"}, &cli.StringSliceFlag{Name: "filter", Usage: "print only what matches `NAME=VALUE`"},
-			&cli.BoolFlag{Name: "force", Usage: "do not report what is missing"}, &cli.StringFlag{Name: "signal", Usage: "send signal `NAME`"},
+			&cli.StringFlag{Name: "format", Usage: "print with Go template `FORMAT`, or json"},
+			&cli.StringSliceFlag{Name: "filter", Usage: "print only what matches `NAME=VALUE`"},
+			&cli.BoolFlag{Name: "force", Usage: "do not report what is missing"},
+			&cli.StringFlag{Name: "signal", Usage: "send signal `NAME`"},
 			&cli.IntFlag{Name: "time", Value: 10, Usage: "wait `SECONDS` before SIGKILL"}, storeFlag(),
 		},
 		Action: action(parseDocker),

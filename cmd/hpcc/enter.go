@@ -22,7 +22,8 @@ import (
 // enterCommand returns the command that "hpcc attach" starts on the task's node.
 func enterCommand() *cli.Command {
 	return &cli.Command{
-		Name: "enter", Hidden: true, Usage: "run a program in the container of a task (started by hpcc attach)", ArgsUsage: "[--] [CMD [ARG...]]",
+		Name: "enter", Hidden: true, Usage: "run a program in the container of a task (started by hpcc attach)",
+		ArgsUsage: "[--] [CMD [ARG...]]",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "job", Required: true, Usage: "select job `ID`"},
 			&cli.IntFlag{Name: "task", Usage: "select task `INDEX`"},

@@ -15,8 +15,9 @@ import (
 // variables do not change the launchers of the host.
 func envCommand() *cli.Command {
 	return &cli.Command{
-		Name: "env", Hidden: true, Usage: "run a program of the host with other variables (started by job scripts)", ArgsUsage: "-- CMD [ARG...]",
-		Flags: new(envChanges).flags(), Action: programAction(parseEnv),
+		Name: "env", Hidden: true, Usage: "run a program of the host with other variables (started by job scripts)",
+		ArgsUsage: "-- CMD [ARG...]",
+		Flags:     new(envChanges).flags(), Action: programAction(parseEnv),
 	}
 }
 

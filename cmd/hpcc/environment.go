@@ -22,26 +22,33 @@ import (
 func (a *buildArgs) condaFlags() []cli.Flag {
 	o := &a.env
 	return slices.Concat(inSection(condaSection,
-		listFlag(&o.Files, &cli.StringSliceFlag{Name: "conda", Usage: "install the packages of `EXPORT`, any of conda or pip; repeat to merge"}),
-		listFlag(&o.Channels, &cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "search `CHANNEL`: a URL, directory or conda.anaconda.org name"}),
-		&cli.StringFlag{Name: "from", Usage: "install on top of `IMAGE`, scratch, or conda for a minimal base", DefaultText: build.DefaultBase, Destination: &o.From},
+		listFlag(&o.Files, &cli.StringSliceFlag{Name: "conda",
+			Usage: "install the packages of `EXPORT`, any of conda or pip; repeat to merge"}),
+		listFlag(&o.Channels, &cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"},
+			Usage: "search `CHANNEL`: a URL, directory or conda.anaconda.org name"}),
+		&cli.StringFlag{Name: "from", Usage: "install on top of `IMAGE`, scratch, or conda for a minimal base",
+			DefaultText: build.DefaultBase, Destination: &o.From},
 		&cli.StringFlag{Name: "lock", Usage: "write the installed packages to `FILE`, a conda-lock.yml", Destination: &a.Lock},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be downloaded and exit", Destination: &a.dryRun},
 	), inSection(condaSourceSection,
 		&cli.StringFlag{Name: repo2dockerFlag, Usage: "build the repository in `DIR` from its files for repo2docker"},
 		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment in `DIR`", Destination: &o.Live},
-		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi file", DefaultText: "default", Destination: &o.Environment},
+		&cli.StringFlag{Name: "environment", Usage: "select environment `NAME` of a pixi file",
+			DefaultText: "default", Destination: &o.Environment},
 		&cli.StringFlag{Name: "channel-priority", Usage: "use channels in `MODE`: strict or flexible order", Value: "strict"},
 		&cli.BoolFlag{Name: "relax", Usage: "accept packages that differ from the export; replace its pins", Destination: &o.Relax},
 		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines with CUDA `VERSION`"},
-		listFlag(&o.Virtual, &cli.StringSliceFlag{Name: "virtual-package", Aliases: []string{"virtual-package-spec"}, Usage: "solve for machines with `NAME=VERSION`, or those in a file"}),
+		listFlag(&o.Virtual, &cli.StringSliceFlag{Name: "virtual-package", Aliases: []string{"virtual-package-spec"},
+			Usage: "solve for machines with `NAME=VERSION`, or those in a file"}),
 		&cli.StringFlag{Name: "python", Usage: "use python `X.Y` for a file of pip packages", Destination: &o.Python},
 		&cli.StringFlag{Name: "index-url", Usage: "search the package index at `URL` (default: pypi.org)", Destination: &o.Indexes.URL},
 		listFlag(&o.Indexes.Extra, &cli.StringSliceFlag{Name: "extra-index-url", Usage: "search the package index at `URL` as well"}),
-		listFlag(&o.Indexes.FindLinks, &cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "search wheels in `DIR` or on the page of a URL as well"}),
+		listFlag(&o.Indexes.FindLinks, &cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"},
+			Usage: "search wheels in `DIR` or on the page of a URL as well"}),
 		&cli.BoolFlag{Name: "no-index", Usage: "search wheels in --wheel-dir only", Destination: &o.Indexes.NoIndex},
 		&cli.BoolFlag{Name: "no-run", Usage: "run no post-link scripts and build no source packages", Destination: &o.NoRun},
-		&cli.StringFlag{Name: "prefix", Usage: "install the environment to `DIR` in the image", DefaultText: conda.DefaultPrefix, Destination: &o.Prefix},
+		&cli.StringFlag{Name: "prefix", Usage: "install the environment to `DIR` in the image",
+			DefaultText: conda.DefaultPrefix, Destination: &o.Prefix},
 		&cli.BoolFlag{Name: "package-layers", Usage: "make one layer per package, shared between images", Destination: &o.PackageLayers},
 		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: print one JSON object per line", Destination: &a.json},
 	))
@@ -52,7 +59,8 @@ func (a *buildArgs) condaFlags() []cli.Flag {
 func (a *buildArgs) parseConda(c *cli.Context, r *binder.Repository) error {
 	o := &a.env
 	if len(o.Files) == 0 && o.Live == "" && (r == nil || r.Dockerfile != "") {
-		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix", "lock", "dry-run", "environment", "with-cuda",
+		for _, name := range []string{"channel", "channel-priority", "relax", "from", "prefix",
+			"lock", "dry-run", "environment", "with-cuda",
 			"virtual-package", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) && r != nil {
 				return text.Usagef("--%s has no effect: the image is built from %s", name, r.Dockerfile).Hint("leave out --%s", name)
@@ -76,10 +84,12 @@ func (a *buildArgs) parseConda(c *cli.Context, r *binder.Repository) error {
 	for _, f := range o.Files {
 		fi, err := os.Stat(f)
 		if err == nil && fi.IsDir() {
-			return text.Usagef("export %s: is a directory", f).Hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
+			return text.Usagef("export %s: is a directory", f).
+				Hint("name a file in it, or use --conda-prefix for an installed environment, --repo2docker for a repository")
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return text.Hint(fmt.Errorf("export %s: %w", f, syscall.ENOENT), "on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
+			return text.Hint(fmt.Errorf("export %s: %w", f, syscall.ENOENT),
+				"on the machine of the environment, run \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\"")
 		}
 	}
 	if c.IsSet("channel-priority") {

@@ -43,7 +43,8 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	}
 	if m := wrongType().FindStringSubmatch(err.Error()); m != nil {
 		if isDuration(c, m[2]) {
-			return text.Usagef("%s %s: not a duration (for example 90s, 30m, 168h)", dashed(m[2]), m[1]).Hint("%q shows the flags", name+" --help")
+			return text.Usagef("%s %s: not a duration (for example 90s, 30m, 168h)", dashed(m[2]), m[1]).
+				Hint("%q shows the flags", name+" --help")
 		}
 		return text.Usagef("%s %s: not a whole number", dashed(m[2]), m[1]).Hint("%q shows the flags", name+" --help")
 	}
@@ -166,7 +167,8 @@ func adviceFor(err error) (advice string, status int) {
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
 	case errors.As(err, &platform):
-		advice = fmt.Sprintf("%q builds such an image; or choose a platform that this one has", "hpcc build --platform "+platform.Want.String())
+		advice = fmt.Sprintf("%q builds such an image; or choose a platform that this one has",
+			"hpcc build --platform "+platform.Want.String())
 	case errors.As(err, &noJob) && noJob.Similar() != "":
 		advice = fmt.Sprintf("did you mean %q?", noJob.Similar())
 	case errors.As(err, &noJob):

@@ -216,7 +216,8 @@ func (a *submitArgs) explainJob(ctx context.Context, j *job.Job, to *destination
 	task.Params = j.Params.Row(task.Index)
 	err := os.Chdir(j.Dir)
 	// The script of the job changes the directory, and sets these variables.
-	for _, kv := range append([]string{"PWD=" + j.Dir, fmt.Sprint("HPCC_TASK_ID=", task.Index), fmt.Sprint("HPCC_TASK_COUNT=", j.FullCount())}, j.Env...) {
+	for _, kv := range append([]string{"PWD=" + j.Dir, fmt.Sprint("HPCC_TASK_ID=", task.Index),
+		fmt.Sprint("HPCC_TASK_COUNT=", j.FullCount())}, j.Env...) {
 		name, value, _ := strings.Cut(kv, "=")
 		if err == nil {
 			err = os.Setenv(name, value)
@@ -245,7 +246,8 @@ func (a *submitArgs) explainJob(ctx context.Context, j *job.Job, to *destination
 func callerFacts() []fact {
 	dir, _ := os.Getwd()
 	host, _ := os.Hostname()
-	return append(variableFacts(os.Environ()), fact{Kind: "directory", Value: dir}, fact{Kind: "hostname", Value: host}, fact{Kind: "user", Value: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())})
+	return append(variableFacts(os.Environ()), fact{Kind: "directory", Value: dir},
+		fact{Kind: "hostname", Value: host}, fact{Kind: "user", Value: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())})
 }
 
 func variableFacts(env []string) (out []fact) {
@@ -263,7 +265,8 @@ func factsOf(s *specs.Spec) []fact {
 		host, _ = os.Hostname()
 	}
 	out := []fact{
-		{Kind: "command", Value: text.CommandLine(s.Process.Args)}, {Kind: "directory", Value: s.Process.Cwd}, {Kind: "hostname", Value: host},
+		{Kind: "command", Value: text.CommandLine(s.Process.Args)}, {Kind: "directory", Value: s.Process.Cwd},
+		{Kind: "hostname", Value: host},
 		{Kind: "user", Value: fmt.Sprintf("%d:%d", s.Linux.UIDMappings[0].ContainerID, s.Linux.GIDMappings[0].ContainerID)},
 	}
 	for _, n := range s.Linux.Namespaces {
@@ -282,7 +285,8 @@ func factsOf(s *specs.Spec) []fact {
 	}
 	out = append(out, fact{Kind: "mount", Name: "/", Value: s.Root.Path + " (" + access + ")"})
 	for _, m := range s.Mounts {
-		out = append(out, fact{Kind: "mount", Name: m.Destination, Value: strings.TrimSuffix(m.Source+" ("+strings.Join(m.Options, ",")+")", " ()")})
+		out = append(out, fact{Kind: "mount", Name: m.Destination,
+			Value: strings.TrimSuffix(m.Source+" ("+strings.Join(m.Options, ",")+")", " ()")})
 	}
 	return append(out, variableFacts(s.Process.Env)...)
 }

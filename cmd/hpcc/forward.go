@@ -71,7 +71,8 @@ func parseForward(c *cli.Context) (*forwardArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &forwardArgs{task: args[0], arg: args[1], f: f, print: c.Bool("print"), open: c.Bool("open"), json: c.Bool("json"), as: c.Int("as"), asSet: c.IsSet("as"),
+	a := &forwardArgs{task: args[0], arg: args[1], f: f, print: c.Bool("print"), open: c.Bool("open"),
+		json: c.Bool("json"), as: c.Int("as"), asSet: c.IsSet("as"),
 		via: c.String("via"), store: c.String("store")}
 	if a.open && (f.Socket != "" || a.print) {
 		return nil, text.Usagef("--open is for ports: only the owner can connect to a socket")
@@ -132,7 +133,8 @@ func (a *forwardArgs) announce(id string, w *dispatch.Forward) error {
 		say("from a laptop: %s", ssh)
 	}
 	if a.json {
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": id, "task": t.Index, "host": t.Host, "port": service.Port,
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": id,
+			"task": t.Index, "host": t.Host, "port": service.Port,
 			"local": local, "url": url, "ssh": ssh, "via": route})
 	}
 	if url == "" && a.asSet {

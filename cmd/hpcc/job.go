@@ -156,7 +156,8 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 		return nil, text.Usagef("--signal needs --time").Hint("add the time limit that the signal warns of: --time 2h")
 	}
 	if j.Time > 0 && j.Warning.Lead >= j.Time {
-		return nil, text.Usagef("--signal %s: the warning comes before the job starts, because --time is %s", c.String("signal"), c.String("time")).
+		return nil, text.Usagef("--signal %s: the warning comes before the job starts, because --time is %s",
+			c.String("signal"), c.String("time")).
 			Hint("give a time that is shorter than --time: --signal %s@%ds", j.Warning.Signal, max(1, int(j.Time.Seconds()/10)))
 	}
 	if j.Tasks > 0 && j.Nodes > j.Tasks {
@@ -212,7 +213,8 @@ var nodeSettings = []string{"HPCC_PACK_LEASE", "HPCC_RAY_WAIT", "HPCC_RAY_INTERF
 // parseJobFlags reads the flags that every target supports.
 func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	j := &job.Job{
-		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
+		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"),
+		CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
 		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
 		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Native: c.StringSlice("native"),
 		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"),
@@ -230,7 +232,8 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 	}
 	for _, file := range []string{j.Output, j.Error} {
 		if p := schedulerPattern().FindString(file); p != "" {
-			return nil, text.Usagef("output file %q: only some schedulers expand %s", file, p).Hint("{name}, {job} and {task} expand everywhere")
+			return nil, text.Usagef("output file %q: only some schedulers expand %s", file, p).
+				Hint("{name}, {job} and {task} expand everywhere")
 		}
 	}
 	var err error

@@ -23,7 +23,8 @@ func loginCommand() *cli.Command {
 ~/.docker/config.json, which hpcc, docker, podman and skopeo read.
 
    hpcc login -u alice registry.example.org`,
-		Flags:  []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true, Usage: "log in as `NAME`"}, plainHTTPFlag()},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true,
+			Usage: "log in as `NAME`"}, plainHTTPFlag()},
 		Action: action(parseLogin),
 	}
 }

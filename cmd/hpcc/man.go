@@ -66,7 +66,8 @@ func manOverview(version string, commands []*cli.Command) string {
 // manPage returns the page of a command, as troff.
 func manPage(c *cli.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH HPCC-%s 1 \"\" \"hpcc\"\n.SH NAME\nhpcc-%s \\- %s\n", strings.ToUpper(troff(c.Name)), troff(c.Name), troff(c.Usage))
+	fmt.Fprintf(&b, ".TH HPCC-%s 1 \"\" \"hpcc\"\n.SH NAME\nhpcc-%s \\- %s\n", strings.ToUpper(troff(c.Name)),
+		troff(c.Name), troff(c.Usage))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n\\fBhpcc %s\\fR [\\fIFLAGS\\fR] %s\n.SH DESCRIPTION\n", troff(c.Name), troff(c.ArgsUsage))
 	b.WriteString(manText(c.Description))
 	for _, s := range sections {

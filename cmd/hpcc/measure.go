@@ -29,7 +29,8 @@ func measureFlagOfRun() cli.Flag {
 	host, _ := os.Hostname() // tasks of several hosts may write to one directory
 	host, _, _ = strings.Cut(host, ".")
 	file := fmt.Sprintf("hpcc-%s-%s-%d.jsonl", time.Now().Format("060102-150405"), filepath.Base(host), os.Getpid())
-	return &cli.GenericFlag{Name: "measure", Value: &fileFlag{defaultFile: file}, Usage: "write resource usage to `FILE` (default hpcc-DATE-HOST-PID.jsonl)"}
+	return &cli.GenericFlag{Name: "measure", Value: &fileFlag{defaultFile: file},
+		Usage: "write resource usage to `FILE` (default hpcc-DATE-HOST-PID.jsonl)"}
 }
 
 // measured runs the same command line without --measure as a child process, and ends with the

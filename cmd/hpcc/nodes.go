@@ -178,7 +178,8 @@ func (a *nodesArgs) clusters(ctx context.Context) (local []dispatch.Cluster, rem
 
 // askAll asks clusters and sites at the same time. It warns about those that do not answer, and
 // fails if no cluster or site answers.
-func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error), askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
+func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error),
+	askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
 	all, failed := make([]T, len(local)+len(remote)), make([]error, len(local)+len(remote))
 	var g sync.WaitGroup
 	for i, to := range local {
@@ -205,7 +206,8 @@ func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster
 }
 
 // nodes lists the nodes of clusters and sites.
-func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster, remote []*dispatch.Site) (rows []display.NodeRow, notes []string, err error) {
+func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster,
+	remote []*dispatch.Site) (rows []display.NodeRow, notes []string, err error) {
 	type answer struct {
 		rows  []display.NodeRow
 		notes []string
@@ -276,7 +278,8 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	case err != nil:
 		return err
 	case site.SSH != "":
-		return text.Usagef("--fits is not available for site %s, which is reached by ssh", site.Name).Hint("ssh %s hpcc nodes --fits …", site.SSH)
+		return text.Usagef("--fits is not available for site %s, which is reached by ssh", site.Name).
+			Hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
 	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
 		to := a.at.cluster(ctx, site)
@@ -325,7 +328,8 @@ func (a *nodesArgs) openScript(ctx context.Context, name string, t job.Target) (
 	}
 	tr.Fit()
 	if n := tr.Lost(); n > 0 {
-		say("note: %s not supported by %s and will be ignored; \"hpcc script --from %s\" shows which", text.Count(n, "directive is", "directives are"), t, name)
+		say("note: %s not supported by %s and will be ignored; \"hpcc script --from %s\" shows which",
+			text.Count(n, "directive is", "directives are"), t, name)
 	}
 	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("directory %q of the job does not exist", tr.Job.Dir)

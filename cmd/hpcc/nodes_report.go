@@ -76,7 +76,8 @@ func (r *capacityReport) clusters(ctx context.Context, dir string, local []dispa
 		x.Clusters = []*display.ClusterReport{{Type: "utilisation", Target: to.Target, Site: to.Site, Utilisation: u}}
 		return x, err
 	}, func(t *dispatch.Site) (x capacityReport, err error) {
-		out, err := t.Ask(ctx, onTerminal(), site.AnswerTimeout, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
+		out, err := t.Ask(ctx, onTerminal(), site.AnswerTimeout, "nodes", "--report", "--here",
+			"--json", "--since="+r.To.Sub(r.From).String())
 		if err != nil {
 			return x, err
 		}

@@ -87,13 +87,14 @@ func ociCommands() []*cli.Command {
 		}, func(k *oci.Containers, a *ociArgs) error {
 			return k.Exec(a.args[0], a.exec)
 		}),
-		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(k *oci.Containers, a *ociArgs) error {
-			sig, err := oci.ParseSignal(append(a.args, "TERM")[1])
-			if err != nil {
-				return err
-			}
-			return k.Kill(a.args[0], sig, a.all)
-		}),
+		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all},
+			func(k *oci.Containers, a *ociArgs) error {
+				sig, err := oci.ParseSignal(append(a.args, "TERM")[1])
+				if err != nil {
+					return err
+				}
+				return k.Kill(a.args[0], sig, a.all)
+			}),
 		ociSub("delete", "delete a container that has ended", "ID", 1, []cli.Flag{force}, func(k *oci.Containers, a *ociArgs) error {
 			return k.Delete(a.args[0], a.force)
 		}),
@@ -106,9 +107,10 @@ func ociCommands() []*cli.Command {
 			}
 			return printJSON(list)
 		}),
-		ociSub("features", "print the supported features of the runtime specification", "", 0, nil, func(k *oci.Containers, a *ociArgs) error {
-			return printJSON(oci.Features())
-		}),
+		ociSub("features", "print the supported features of the runtime specification", "", 0, nil,
+			func(k *oci.Containers, a *ociArgs) error {
+				return printJSON(oci.Features())
+			}),
 	}
 }
 

@@ -82,10 +82,13 @@ func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)
 // argoFlags are the flags for the Argo server and for features of its workflows.
 func argoFlags() []cli.Flag {
 	return inSection(argoSection,
-		&cli.StringFlag{Name: "server", EnvVars: []string{argo.ServerVariable}, Usage: "submit to the Argo server at `URL` (default: through kubectl)"},
+		&cli.StringFlag{Name: "server", EnvVars: []string{argo.ServerVariable},
+			Usage: "submit to the Argo server at `URL` (default: through kubectl)"},
 		&cli.StringFlag{Name: "token-file", EnvVars: []string{argo.TokenFileVariable}, Usage: "read the Argo server's token from `FILE`"},
-		&cli.StringFlag{Name: "ca-file", EnvVars: []string{argo.CAFileVariable}, Usage: "trust the certificates in `FILE` for the Argo server"},
-		&cli.BoolFlag{Name: "insecure-skip-verify", EnvVars: []string{argo.UnverifiedVariable}, Usage: "do not verify the Argo server's certificate"},
+		&cli.StringFlag{Name: "ca-file", EnvVars: []string{argo.CAFileVariable},
+			Usage: "trust the certificates in `FILE` for the Argo server"},
+		&cli.BoolFlag{Name: "insecure-skip-verify", EnvVars: []string{argo.UnverifiedVariable},
+			Usage: "do not verify the Argo server's certificate"},
 		&cli.StringFlag{Name: "workflow", Usage: "run the Argo workflow in `FILE`, or template/NAME"},
 		&cli.StringSliceFlag{Name: "parameter", Usage: "set workflow parameter `NAME=VALUE`"},
 		&cli.StringSliceFlag{Name: "artifact", Usage: "keep a path of a step for later steps: `STEP/NAME:PATH`"},
@@ -125,5 +128,6 @@ func (a *jobArgs) checkWorkflow(arguments int, set flagSet) error {
 }
 
 // withWorkflow are the flags of jobs that have an effect with --workflow.
-var withWorkflow = []string{"workflow", "to", "on", "name", "output", "chdir", "params", "parameter", "debug", "context", "namespace", "server", "token-file", "ca-file",
+var withWorkflow = []string{"workflow", "to", "on", "name", "output", "chdir", "params", "parameter",
+	"debug", "context", "namespace", "server", "token-file", "ca-file",
 	"insecure-skip-verify", "no-config", "store"}

@@ -17,7 +17,8 @@ import (
 // the job. It then lets the scheduler's launcher start it again, with --dir, on each node.
 func rayCommand() *cli.Command {
 	return &cli.Command{
-		Name: "ray", Hidden: true, Usage: "run a program as the driver of a Ray cluster (started by job scripts)", ArgsUsage: "-- CMD [ARG...]",
+		Name: "ray", Hidden: true, Usage: "run a program as the driver of a Ray cluster (started by job scripts)",
+		ArgsUsage: "-- CMD [ARG...]",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "run under scheduler `TARGET`"},
 			&cli.IntFlag{Name: "nodes", Value: 1, Usage: "start Ray on `N` nodes"},
@@ -56,7 +57,8 @@ func parseRay(c *cli.Context) (*rayArgs, error) {
 	if n < 2 || n >= len(argv) {
 		return nil, text.Usagef("--image-words %d does not fit %d arguments", n, len(argv))
 	}
-	a.plan = node.RayPlan{Nodes: c.Int("nodes"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"), Memory: c.Int64("mem"), Image: argv[:n], Program: argv[n:]}
+	a.plan = node.RayPlan{Nodes: c.Int("nodes"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
+		Memory: c.Int64("mem"), Image: argv[:n], Program: argv[n:]}
 	return a, nil
 }
 

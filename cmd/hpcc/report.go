@@ -110,7 +110,8 @@ func parseReportForm(c *cli.Context) (form string, err error) {
 			continue
 		}
 		if form != "text" {
-			return "", text.Usagef("--%s and --%s cannot be used together", form, f).Hint("run hpcc report twice; --html can be added to either")
+			return "", text.Usagef("--%s and --%s cannot be used together", form, f).
+				Hint("run hpcc report twice; --html can be added to either")
 		}
 		form = f
 	}

@@ -85,7 +85,8 @@ func (a *rerunArgs) rerunJob(ctx context.Context, st *store.Store, s *dispatch.S
 	sayNotes(notes)
 	noteMoved(st, s)
 	if a.json {
-		err = json.NewEncoder(os.Stdout).Encode(withImage(map[string]any{"type": "job", "id": s.ID, "native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)}, s.Imaged()))
+		err = json.NewEncoder(os.Stdout).Encode(withImage(map[string]any{"type": "job", "id": s.ID,
+			"native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)}, s.Imaged()))
 	} else {
 		_, err = fmt.Println(s.ID)
 	}

@@ -56,7 +56,8 @@ func runFlags(env *envChanges) []cli.Flag {
 		&cli.IntFlag{Name: "join-ct", Usage: "with --join: wait for `N` tasks (default: the launcher's)"},
 		&cli.StringFlag{Name: "join-tag", Usage: "with --join: join the tasks with tag `TAG`"},
 		&cli.IntFlag{Name: "join-pid", Usage: "join the namespaces of process `PID`"},
-		&cli.BoolFlag{Name: "no-config", EnvVars: []string{"HPCC_NO_CONFIG"}, Usage: "ignore /etc/hpcc/run.conf and ~/.config/hpcc/run.conf"},
+		&cli.BoolFlag{Name: "no-config", EnvVars: []string{"HPCC_NO_CONFIG"},
+			Usage: "ignore /etc/hpcc/run.conf and ~/.config/hpcc/run.conf"},
 	), inSection(isolationSection, stageFlag()))
 }
 

@@ -29,7 +29,8 @@ directive; with IMAGE, the script runs in it. Other flags override the directive
    hpcc script --from job.lsf --to kubernetes --volume data:/data sci
    hpcc script --from job.lsf --to openshift --with build sci`,
 		Flags: slices.Concat(jobFlags(), aroundFlags(), []cli.Flag{
-			&cli.BoolFlag{Name: "keep", Hidden: true, Usage: "keep the script in the store and print commands to run it (for another hpcc)"},
+			&cli.BoolFlag{Name: "keep", Hidden: true,
+				Usage: "keep the script in the store and print commands to run it (for another hpcc)"},
 		}),
 		Action: action(parseScript),
 	}
@@ -89,7 +90,8 @@ func (a *scriptArgs) parseAround(c *cli.Context, set flagSet) (err error) {
 	if a.around.Build == nil {
 		return nil
 	}
-	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Base: c.String("base"), NoCache: c.Bool("no-cache"),
+	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"),
+		Base: c.String("base"), NoCache: c.Bool("no-cache"),
 		Args: c.StringSlice("build-arg"), Env: c.StringSlice("build-env"), Webhooks: c.StringSlice("webhook"), Arch: c.String("arch")}
 	if *a.around.Build = b; b.ContextDir != "" && b.Git == "" {
 		return text.Usagef("--context-dir needs --git").Hint("name the repository with --git URL")

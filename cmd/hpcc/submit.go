@@ -231,7 +231,8 @@ func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) erro
 	}
 	if sub.Job.Workflow != nil {
 		say("submitted workflow %s to %s; \"hpcc status %s\" shows its state", sub.Native, where, sub.ID)
-	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles && sub.Job.Output == "" && !sub.Job.Packed() {
+	} else if n := sub.Job.Count(); sub.Target == job.Local && sub.Site == "" && n > manyFiles &&
+		sub.Job.Output == "" && !sub.Job.Packed() {
 		say("each of the %d tasks writes a file to %s; \"--output logs/{task}.out\" writes them to a subdirectory", n, sub.Job.Dir)
 	} else if sub.Target != job.Local || sub.Site != "" {
 		say("submitted job %s to %s, %s; \"hpcc status %s\" shows its state",
@@ -297,7 +298,8 @@ func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
 			}
 		}
 		if slices.Contains(list, w) {
-			return nil, text.Usagef("%s is named twice", name).Hint("name each target once; --array runs a program several times on one target")
+			return nil, text.Usagef("%s is named twice", name).
+				Hint("name each target once; --array runs a program several times on one target")
 		}
 		list = append(list, w)
 	}

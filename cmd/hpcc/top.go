@@ -69,7 +69,8 @@ func parseTop(c *cli.Context) (*topArgs, error) {
 		return nil, text.Usagef("--every %g: not a number of seconds from %g to 86400", every, minWatchInterval.Seconds())
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
-	return &topArgs{id: args[0], in: parseJobScope(c), store: c.String("store"), sort: c.String("sort"), every: time.Duration(every * float64(time.Second)), once: once, json: c.Bool("json")}, nil
+	return &topArgs{id: args[0], in: parseJobScope(c), store: c.String("store"), sort: c.String("sort"),
+		every: time.Duration(every * float64(time.Second)), once: once, json: c.Bool("json")}, nil
 }
 
 func (a *topArgs) run(ctx context.Context) error {

@@ -39,7 +39,8 @@ points of Python packages, and the programs of packages that no other package ne
 			&cli.BoolFlag{Name: "image-root", Usage: "run in all files of the image, as hpcc run does"},
 			&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "bind host path `SRC`[:DST[:ro]]"},
 			&cli.BoolFlag{Name: "gpu", Usage: "make the GPUs and their driver libraries available"},
-		}, slices.DeleteFunc(new(envChanges).flags(), func(f cli.Flag) bool { return f.Names()[0] == "env-no-expand" }), []cli.Flag{stageFlag(), storeFlag()}),
+		}, slices.DeleteFunc(new(envChanges).flags(),
+			func(f cli.Flag) bool { return f.Names()[0] == "env-no-expand" }), []cli.Flag{stageFlag(), storeFlag()}),
 		Action: action(parseWrap),
 	}
 }

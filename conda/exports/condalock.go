@@ -180,7 +180,8 @@ func (l *lock) choose() {
 		if from == "" {
 			return
 		}
-		r.note(0, "the file has no packages for %s, only for %s; those for %s are looked up by name and version", r.target, input.List(l.platforms), from)
+		r.note(0, "the file has no packages for %s, only for %s; those for %s are looked up by name and version",
+			r.target, input.List(l.platforms), from)
 	} else if len(l.platforms) > 1 {
 		r.note(0, "the file is for %s; the packages for %s are read", input.List(l.platforms), from)
 	}

@@ -207,7 +207,8 @@ func selector(text, subdir string) (holds, known bool) {
 }
 
 // selectorPlatforms maps conda-build's short names to platforms.
-var selectorPlatforms = map[string]string{"linux64": "linux-64", "linux32": "linux-32", "osx64": "osx-64", "win64": "win-64", "win32": "win-32"}
+var selectorPlatforms = map[string]string{"linux64": "linux-64", "linux32": "linux-32", "osx64": "osx-64",
+	"win64": "win-64", "win32": "win-32"}
 
 // matchesPlatform reports whether a name in a selector includes a platform. known is false for
 // an unknown name.

@@ -237,7 +237,8 @@ func (r *reader) done(lines []string) (*Export, error) {
 		}
 		return nil, &LineError{e.File, r.bad.Line, errors.New(r.bad.Join("; "))}
 	case len(e.Entries)+len(e.Specs)+len(e.Pip) == 0:
-		return nil, &LineError{e.File, max(len(lines), 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
+		return nil, &LineError{e.File, max(len(lines), 1),
+			errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
 	return e, nil
 }
@@ -322,7 +323,8 @@ func isPip(build string) bool { return build == "pypi_0" || build == "dev_0" || 
 
 // subdirs maps platforms of images to conda's names.
 var subdirs = map[string]string{
-	"amd64": "linux-64", "arm64": "linux-aarch64", "ppc64le": "linux-ppc64le", "s390x": "linux-s390x", "riscv64": "linux-riscv64", "386": "linux-32",
+	"amd64": "linux-64", "arm64": "linux-aarch64", "ppc64le": "linux-ppc64le", "s390x": "linux-s390x",
+	"riscv64": "linux-riscv64", "386": "linux-32",
 }
 
 // Subdir returns conda's name of a platform, such as linux-ppc64le.

@@ -211,7 +211,8 @@ func (r *reader) listJSON(root *yaml.Node) {
 			r.wrong(n.Line, "not a package of \"conda list --json\"")
 			continue
 		}
-		x := Entry{Line: n.Line, Name: strings.ToLower(value(n, "name")), Version: value(n, "version"), Build: value(n, "build_string"), Channel: value(n, "base_url")}
+		x := Entry{Line: n.Line, Name: strings.ToLower(value(n, "name")), Version: value(n, "version"),
+			Build: value(n, "build_string"), Channel: value(n, "base_url")}
 		if c := value(n, "channel"); x.Channel == "" || c == "pypi" || c == "<develop>" {
 			x.Channel = c
 		}

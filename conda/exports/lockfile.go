@@ -99,7 +99,8 @@ func (l *Locked) Add(x LockedPackage, address string, base bool) {
 // WriteLock writes a lock file in conda-lock's format, which Read can read. The list holds one
 // environment on one or more platforms. The file contains no credentials and no timestamps.
 func WriteLock(out io.Writer, sources []string, list []Locked) error {
-	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: sources, Custom: map[string]string{}}}
+	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{},
+		Channels: []lockedChannel{}, Sources: sources, Custom: map[string]string{}}}
 	custom := map[string][]string{}
 	built := map[string]map[string][]string{}
 	for _, l := range list {

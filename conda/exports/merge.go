@@ -161,7 +161,8 @@ func (e *Export) mergeChannels(next *Export) error {
 			fresh = append(fresh, c)
 			continue
 		case at < last && c != "nodefaults":
-			return fmt.Errorf("they order their channels differently (%s; %s); set the order with --channel", strings.Join(e.Channels, " "), strings.Join(next.Channels, " "))
+			return fmt.Errorf("they order their channels differently (%s; %s); set the order with --channel",
+				strings.Join(e.Channels, " "), strings.Join(next.Channels, " "))
 		}
 		merged = slices.Insert(merged, at, fresh...)
 		last = max(last, at+len(fresh))

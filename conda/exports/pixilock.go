@@ -128,7 +128,8 @@ func (r *reader) pixiEnvironment(all *yaml.Node) (env *yaml.Node, name string) {
 
 // noEnvironment refuses an environment that the file does not have.
 func (r *reader) noEnvironment(line int, name string, have []string) {
-	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s", text.Short(name), input.Join(have, "and", 30))
+	r.wrong(line, "there is no environment %q; choose one with --environment: the file has %s",
+		text.Short(name), input.Join(have, "and", 30))
 }
 
 // noPackages refuses an environment without packages.
@@ -138,7 +139,8 @@ func (r *reader) noPackages(line int, name string, have []string) {
 		r.wrong(line, "environment %s has no packages; add dependencies to its manifest and lock it again", name)
 		return
 	}
-	r.wrong(line, "environment %s has no packages; choose another one with --environment: the file has %s", name, input.Join(others, "and", 30))
+	r.wrong(line, "environment %s has no packages; choose another one with --environment: the file has %s",
+		name, input.Join(others, "and", 30))
 }
 
 // pixiPlatforms returns the platforms that the file defines (version 7) by name.

@@ -116,7 +116,8 @@ func (m *manifest) dependencies(n *yaml.Node, table string, specs *ordered[Spec]
 }
 
 // pixiConditions maps the keys of a spec to those of a MatchSpec.
-var pixiConditions = map[string]string{"build": "build", "build-number": "build_number", "subdir": "subdir", "file-name": "fn", "md5": "md5", "sha256": "sha256"}
+var pixiConditions = map[string]string{"build": "build", "build-number": "build_number", "subdir": "subdir",
+	"file-name": "fn", "md5": "md5", "sha256": "sha256"}
 
 // blankInVersion matches a blank without an operator next to it.
 var blankInVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\w*]\s+[\w*]`) })
@@ -188,7 +189,8 @@ func (m *manifest) spec(key, v *yaml.Node) (spec string, ok bool) {
 func merged(under, over *yaml.Node) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Line: over.Line}
 	if under.Kind == yaml.ScalarNode {
-		under = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Line: under.Line, Value: "version"}, under}}
+		under = &yaml.Node{Kind: yaml.MappingNode,
+			Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!str", Line: under.Line, Value: "version"}, under}}
 	}
 	for i := 0; i+1 < len(under.Content); i += 2 {
 		if find(over, under.Content[i].Value) == nil {
@@ -219,7 +221,8 @@ func (m *manifest) pypiDependency(key, v *yaml.Node) (p pip.Requirement, ok bool
 	if v.Kind == yaml.ScalarNode {
 		version = v.Value
 	}
-	m.check(v, key.Value, []string{"version", "extras", "git", "branch", "tag", "rev", "subdirectory", "url", "path", "editable", "index", "env-markers", "lfs"})
+	m.check(v, key.Value, []string{"version", "extras", "git", "branch", "tag", "rev", "subdirectory",
+		"url", "path", "editable", "index", "env-markers", "lfs"})
 	row := key.Value
 	var extras []string
 	for _, x := range m.strings(find(v, "extras"), "extras") {

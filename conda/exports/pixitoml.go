@@ -41,11 +41,16 @@ type feature struct {
 // Keys of the tables in a manifest. All others are noted. Those of pixiUnused have no effect on the
 // packages.
 var (
-	pixiFeature     = []string{"dependencies", "host-dependencies", "build-dependencies", "constraints", "pypi-dependencies", "pypi-options", "system-requirements", "activation", "platforms", "channels", "channel-priority", "target", "dev", "tasks"}
-	pixiTarget      = []string{"dependencies", "host-dependencies", "build-dependencies", "constraints", "pypi-dependencies", "activation", "dev", "tasks"}
-	pixiRoot        = []string{"workspace", "project", "package", "feature", "environments", "tool", "$schema"}
-	pixiWorkspace   = []string{"channels", "platforms", "channel-priority", "pypi-options", "dependencies"}
-	pixiUnused      = []string{"name", "version", "description", "authors", "license", "license-file", "readme", "homepage", "repository", "documentation", "conda-pypi-map", "preview", "target", "build-variants", "build-variants-files", "requires-pixi", "s3-options"}
+	pixiFeature = []string{"dependencies", "host-dependencies", "build-dependencies", "constraints",
+		"pypi-dependencies", "pypi-options", "system-requirements", "activation", "platforms",
+		"channels", "channel-priority", "target", "dev", "tasks"}
+	pixiTarget = []string{"dependencies", "host-dependencies", "build-dependencies", "constraints",
+		"pypi-dependencies", "activation", "dev", "tasks"}
+	pixiRoot      = []string{"workspace", "project", "package", "feature", "environments", "tool", "$schema"}
+	pixiWorkspace = []string{"channels", "platforms", "channel-priority", "pypi-options", "dependencies"}
+	pixiUnused    = []string{"name", "version", "description", "authors", "license", "license-file", "readme",
+		"homepage", "repository", "documentation", "conda-pypi-map", "preview", "target", "build-variants",
+		"build-variants-files", "requires-pixi", "s3-options"}
 	pixiEnvironment = []string{"features", "solve-group", "no-default-feature"}
 )
 
@@ -171,7 +176,8 @@ func (m *manifest) featureNamed(n *yaml.Node) feature {
 	isGroup := find(groups, n.Value) != nil || find(extras, n.Value) != nil
 	switch {
 	case f.table == nil && !isGroup:
-		m.r.wrong(n.Line, "there is no feature %q; the file has %s", text.Short(n.Value), input.List(slices.Concat(keysOf(all), keysOf(groups), keysOf(extras))))
+		m.r.wrong(n.Line, "there is no feature %q; the file has %s", text.Short(n.Value),
+			input.List(slices.Concat(keysOf(all), keysOf(groups), keysOf(extras))))
 	case f.table != nil && f.table.Kind != yaml.MappingNode:
 		m.r.wrong(f.table.Line, "feature %s is not a table", text.Short(n.Value))
 	}
@@ -279,7 +285,8 @@ func (m *manifest) platform(environment string, features []feature) bool {
 
 // pixiVirtual maps the keys of a platform and of [system-requirements] to virtual packages.
 var pixiVirtual = []struct{ key, name string }{
-	{"cuda", "__cuda"}, {"archspec", "__archspec"}, {"glibc", "__glibc"}, {"linux", "__linux"}, {"macos", "__osx"}, {"osx", "__osx"}, {"windows", "__win"},
+	{"cuda", "__cuda"}, {"archspec", "__archspec"}, {"glibc", "__glibc"}, {"linux", "__linux"},
+	{"macos", "__osx"}, {"osx", "__osx"}, {"windows", "__win"},
 }
 
 // declared reads a platform of the workspace: a subdir, or a table with virtual packages. Without a
@@ -441,7 +448,8 @@ func (m *manifest) activation(n *yaml.Node, variables map[string]string) {
 		case v.Kind != yaml.ScalarNode || !IsVariable(k.Value, v.Value):
 			m.r.wrong(k.Line, "%q: invalid variable name or value", text.Short(k.Value))
 		case strings.Contains(v.Value, "$"):
-			m.r.note(k.Line, "variable %s is left out: %s is expanded only when pixi activates the environment", k.Value, fmt.Sprintf("%q", text.Short(v.Value)))
+			m.r.note(k.Line, "variable %s is left out: %s is expanded only when pixi activates the environment",
+				k.Value, fmt.Sprintf("%q", text.Short(v.Value)))
 		default:
 			variables[k.Value] = v.Value
 		}

@@ -260,7 +260,8 @@ func (l *poetryLock) edge(p *poetryPackage, name string, d *yaml.Node) {
 	if err != nil || to == nil {
 		return
 	}
-	q := pip.Requirement{Line: p.row.Line, Name: to.row.Name, Specifier: to.row.Specifier, Index: to.row.Index, URL: to.row.URL, Marker: marker, Locked: true}
+	q := pip.Requirement{Line: p.row.Line, Name: to.row.Name, Specifier: to.row.Specifier,
+		Index: to.row.Index, URL: to.row.URL, Marker: marker, Locked: true}
 	for _, x := range values(find(d, "extras")) {
 		q.Extras = append(q.Extras, pip.NormalName(x))
 	}

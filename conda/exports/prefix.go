@@ -44,7 +44,8 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("reading %s: not a conda environment: no conda-meta directory; \"conda env list\" lists your environments", dir)
 	}
-	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json", "*.dist-info/REQUESTED", "*.egg-info/PKG-INFO"} {
+	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json",
+		"*.dist-info/REQUESTED", "*.egg-info/PKG-INFO"} {
 		more, err := fs.Glob(fsys, "lib/python[23]*/site-packages/"+pattern)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", dir, err)
@@ -173,7 +174,8 @@ func (l *prefixReader) record(file string, b []byte) error {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return err
 	}
-	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: fetch.WithoutToken(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
+	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build,
+		Channel: fetch.WithoutToken(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
 	if x.Build == "" {
 		return fmt.Errorf("the record has no build string")
 	}

@@ -14,7 +14,8 @@ import (
 // installed. Its default groups are installed, and no extras.
 func (r *reader) pylock(root *yaml.Node) {
 	r.e.Format = "pylock.toml " + value(root, "lock-version")
-	if !r.oneOf(find(root, "lock-version"), "pylock.toml", `the tool that wrote it, such as "uv export --format pylock.toml" or "pip lock"`, "1.0") {
+	if !r.oneOf(find(root, "lock-version"), "pylock.toml",
+		`the tool that wrote it, such as "uv export --format pylock.toml" or "pip lock"`, "1.0") {
 		return
 	}
 	r.settle()

@@ -33,7 +33,8 @@ func (r *reader) oneOf(n *yaml.Node, format, rewrite string, supported ...string
 	if n != nil {
 		line, version = n.Line, n.Value
 	}
-	r.wrong(line, "unsupported version %q of %s: want %s; rewrite the file with %s", text.Short(version), format, input.List(supported), rewrite)
+	r.wrong(line, "unsupported version %q of %s: want %s; rewrite the file with %s", text.Short(version),
+		format, input.List(supported), rewrite)
 	return false
 }
 
@@ -316,7 +317,8 @@ func (r *reader) environments(n *yaml.Node) {
 		}
 	}
 	if len(list) > 0 {
-		r.wrong(n.Line, "the file was locked for other environments than %s: %s; add one for it and lock again", r.target, input.List(values(n)))
+		r.wrong(n.Line, "the file was locked for other environments than %s: %s; add one for it and lock again",
+			r.target, input.List(values(n)))
 	}
 }
 

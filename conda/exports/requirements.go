@@ -24,7 +24,8 @@ func isRequirements(lines []string, file string) bool {
 			return false
 		case l == "" || strings.HasPrefix(l, "#"):
 			continue
-		case strings.HasPrefix(l, "-"), strings.Contains(l, " @ "), strings.Contains(l, "; "), strings.Contains(l, " --"), strings.Contains(l, "git+"), strings.Contains(l, ".whl"):
+		case strings.HasPrefix(l, "-"), strings.Contains(l, " @ "), strings.Contains(l, "; "),
+			strings.Contains(l, " --"), strings.Contains(l, "git+"), strings.Contains(l, ".whl"):
 			sure = true
 			continue
 		}
@@ -36,14 +37,16 @@ func isRequirements(lines []string, file string) bool {
 		rest = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "\\"))
 		switch {
 		case name == "":
-		case strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "=="), strings.Count(strings.TrimLeft(rest, "="), "=") == 1 && strings.HasPrefix(rest, "==") && !strings.Contains(rest, ","):
+		case strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "=="),
+			strings.Count(strings.TrimLeft(rest, "="), "=") == 1 && strings.HasPrefix(rest, "==") && !strings.Contains(rest, ","):
 			return false // name=version=build, name==version=build
 		case strings.HasPrefix(rest, "==") || strings.Contains(l, "["):
 			maybe = true
 		}
 	}
 	name := path.Base(file)
-	return sure || (maybe && strings.HasPrefix(name, "requirements")) || (strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
+	return sure || (maybe && strings.HasPrefix(name, "requirements")) ||
+		(strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
 }
 
 // condaRow matches rows that only conda accepts: channel::name, name[key=value], and a version or
@@ -98,7 +101,8 @@ func (r *reader) addRequirement(line int, row string) {
 }
 
 // unusedOptions are the options of pip that change nothing here.
-var unusedOptions = []string{"--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature"}
+var unusedOptions = []string{"--require-hashes", "--prefer-binary", "--only-binary", "--pre",
+	"--use-pep517", "--no-binary", "--use-feature"}
 
 // withoutUnused removes unused options from the end of a requirement, with a note.
 func (r *reader) withoutUnused(line int, row string) string {

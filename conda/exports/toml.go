@@ -56,7 +56,8 @@ func (r *reader) toml(lines []string) {
 		r.poetryLock(root)
 	case find(root, "version") != nil && (find(root, "requires-python") != nil || path.Base(r.e.File) == "uv.lock"):
 		r.uvLock(root)
-	case find(find(root, "tool"), "pixi") != nil, find(root, "workspace") != nil, find(find(root, "project"), "channels") != nil, path.Base(r.e.File) == "pixi.toml":
+	case find(find(root, "tool"), "pixi") != nil, find(root, "workspace") != nil,
+		find(find(root, "project"), "channels") != nil, path.Base(r.e.File) == "pixi.toml":
 		r.pixiManifest(root)
 	case path.Base(r.e.File) == "pyproject.toml":
 		r.wrong(root.Line, "the file has no [tool.pixi]; name a lock file of the project, or a requirements.txt")
@@ -72,7 +73,8 @@ const maxTOML = 32
 // are alike. It sets the lines and the tags of all nodes: !!str, !!int, !!float, !!bool, !!timestamp.
 // line is that of the error.
 func parseTOML(content string) (root *yaml.Node, line int, err error) {
-	t := &tomlTree{data: []byte(content), root: &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1}, child: map[tomlKey]*yaml.Node{}, state: map[*yaml.Node]tomlState{}}
+	t := &tomlTree{data: []byte(content), root: &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1},
+		child: map[tomlKey]*yaml.Node{}, state: map[*yaml.Node]tomlState{}}
 	for i, c := range t.data {
 		if c == '\n' {
 			t.newlines = append(t.newlines, i)
@@ -238,7 +240,8 @@ func (t *tomlTree) set(table *yaml.Node, x *unstable.Node, depth int) error {
 	return t.add(table, last, v)
 }
 
-var tomlTags = map[unstable.Kind]string{unstable.String: "!!str", unstable.Integer: "!!int", unstable.Float: "!!float", unstable.Bool: "!!bool"}
+var tomlTags = map[unstable.Kind]string{unstable.String: "!!str", unstable.Integer: "!!int",
+	unstable.Float: "!!float", unstable.Bool: "!!bool"}
 
 // value returns the node of a value.
 func (t *tomlTree) value(x *unstable.Node, depth int) (*yaml.Node, error) {

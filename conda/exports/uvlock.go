@@ -181,7 +181,8 @@ func (u *uvLock) named(name, version string, source *yaml.Node) (out []*uvPackag
 // need lets a package or its extra require another package, with those of the extras that it has.
 func (u *uvLock) need(p *uvPackage, extra string, to *uvPackage, marker string, extras []string) {
 	n := uvNeed{extra: extra, to: to}
-	n.row = pip.Requirement{Line: p.row.Line, Name: to.row.Name, Specifier: to.row.Specifier, Index: to.row.Index, URL: to.row.URL, Marker: marker, Locked: true}
+	n.row = pip.Requirement{Line: p.row.Line, Name: to.row.Name, Specifier: to.row.Specifier,
+		Index: to.row.Index, URL: to.row.URL, Marker: marker, Locked: true}
 	for _, x := range extras {
 		if slices.Contains(to.extras, x) {
 			n.extras, n.row.Extras = append(n.extras, x), append(n.row.Extras, pip.NormalName(x))
@@ -199,7 +200,8 @@ func (u *uvLock) roots(manifest *yaml.Node) (out []*uvPackage) {
 			out = []*uvPackage{p}
 			break
 		}
-		if p.row.Virtual && (slices.Contains(members, p.row.Name) || (len(members) == 0 && (p.source == "virtual" || p.source == "editable"))) {
+		if p.row.Virtual && (slices.Contains(members, p.row.Name) ||
+			(len(members) == 0 && (p.source == "virtual" || p.source == "editable"))) {
 			out = append(out, p)
 		}
 	}

@@ -44,7 +44,8 @@ func isPlain(n Entry) bool {
 		limit := map[string]string{"__linux": "4.18", "__glibc": "2.28"}[n.Name]
 		return (&solve.Record{Version: limit}).AtLeast(n.Version)
 	case "__archspec":
-		return !strings.Contains(n.Build, "_v") && slices.Contains([]string{"x86_64", "x86", "aarch64", "ppc64le", "s390x", "riscv64", "0"}, n.Build)
+		return !strings.Contains(n.Build, "_v") &&
+			slices.Contains([]string{"x86_64", "x86", "aarch64", "ppc64le", "s390x", "riscv64", "0"}, n.Build)
 	}
 	return false
 }
@@ -61,7 +62,8 @@ func (r *reader) virtualEntry(line int, assignment string) (Entry, bool) {
 			x.Build = version
 		}
 	}
-	if !strings.HasPrefix(name, "__") || !solve.IsName(name) || solve.CheckVersion(x.Version) != nil || (x.Build != "" && !solve.IsBuild(x.Build)) {
+	if !strings.HasPrefix(name, "__") || !solve.IsName(name) || solve.CheckVersion(x.Version) != nil ||
+		(x.Build != "" && !solve.IsBuild(x.Build)) {
 		r.wrong(line, "%q is not a virtual package, such as __cuda=12.4", text.Short(assignment))
 		return x, false
 	}

@@ -38,9 +38,10 @@ var buildProgram []byte
 
 // A Workshop runs the steps that build wheels from sources.
 type Workshop struct {
-	Step  program.StepFunc                                                 // runs one step; nil: wheels are planned but not built
-	Below func() (layers []v1.Layer, env []string, path string, err error) // the environment built so far, its variables, and the directories to prepend to PATH
-	Home  string                                                           // the environment's prefix
+	Step  program.StepFunc // runs one step; nil: wheels are planned but not built
+	Below func() (layers []v1.Layer, env []string, path string,
+		err error) // the environment built so far, its variables, and the directories to prepend to PATH
+	Home string // the environment's prefix
 }
 
 // A builder builds wheels from sources, each once.
@@ -106,14 +107,16 @@ func (b *builder) build(ctx context.Context, p *pick) (*builtWheel, error) {
 		return nil, err
 	}
 	if slices.Contains(b.options.building, p.name) {
-		return nil, fmt.Errorf("building %s: circular build requirements through %s; provide a wheel for one of them", p.name, strings.Join(b.options.building, ", "))
+		return nil, fmt.Errorf("building %s: circular build requirements through %s; provide a wheel for one of them",
+			p.name, strings.Join(b.options.building, ", "))
 	}
 	w, err := b.make(ctx, p, s)
 	if err != nil {
 		return nil, fmt.Errorf("building %s from its sources %s: %w", p.name, p.file.name, err)
 	}
 	if !w.meta.of(p) {
-		return nil, fmt.Errorf("building %s from its sources %s: the wheel contains %s %s", p.name, p.file.name, w.meta.name, w.meta.version)
+		return nil, fmt.Errorf("building %s from its sources %s: the wheel contains %s %s", p.name,
+			p.file.name, w.meta.name, w.meta.version)
 	}
 	b.built[p.address()] = w
 	return w, nil
@@ -160,7 +163,8 @@ type buildEnvironment struct {
 func (b *builder) environment(ctx context.Context, p *pick, requires []string) (*buildEnvironment, error) {
 	t := b.target
 	t.Prefix, t.SitePackages, t.Provided, t.Paths = buildEnv, "", nil, nil
-	o := Options{File: "the requirements to build " + p.name, Dir: b.options.Dir, Indexes: b.options.Indexes, Build: b.Workshop, building: append(slices.Clone(b.options.building), p.name), index: b.index}
+	o := Options{File: "the requirements to build " + p.name, Dir: b.options.Dir, Indexes: b.options.Indexes,
+		Build: b.Workshop, building: append(slices.Clone(b.options.building), p.name), index: b.index}
 	locked := len(p.with) > 0
 	if locked {
 		requires, o.Closed = p.with, true
@@ -217,11 +221,13 @@ func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnviro
 		if err := w.File("order.json", 0o644, order, 0); err != nil {
 			return err
 		}
-		if err := w.File("env/pyvenv.cfg", 0o644, []byte("home = "+b.Home+"/bin\ninclude-system-site-packages = false\nversion = "+b.target.Python+"\n"), 0); err != nil {
+		if err := w.File("env/pyvenv.cfg", 0o644,
+			[]byte("home = "+b.Home+"/bin\ninclude-system-site-packages = false\nversion = "+b.target.Python+"\n"), 0); err != nil {
 			return err
 		}
 		for _, name := range []string{python, "python", "python3"} {
-			if err := w.Header(&tar.Header{Typeflag: tar.TypeSymlink, Name: "env/bin/" + name, Linkname: b.Home + "/bin/" + python, Mode: 0o777, ModTime: layer.Epoch}); err != nil {
+			if err := w.Header(&tar.Header{Typeflag: tar.TypeSymlink, Name: "env/bin/" + name,
+				Linkname: b.Home + "/bin/" + python, Mode: 0o777, ModTime: layer.Epoch}); err != nil {
 				return err
 			}
 		}
@@ -329,7 +335,8 @@ const (
 // missingTools lists the tools that builds miss most often, in the messages of setuptools,
 // meson, CMake, autoconf, compilers and shells.
 var missingTools = sync.OnceValue(func() (out []missingTool) {
-	const compiler, tool = `([\w./-]*(?:gcc|g\+\+|clang|clang\+\+|gfortran|c\+\+|\bcc|c99))`, `(cargo|rustc|cmake|ninja|make|swig|pkg-config|nvcc|git|autoreconf)`
+	const compiler, tool = `([\w./-]*(?:gcc|g\+\+|clang|clang\+\+|gfortran|c\+\+|\bcc|c99))`,
+		`(cargo|rustc|cmake|ninja|make|swig|pkg-config|nvcc|git|autoreconf)`
 	for _, x := range [][2]string{
 		{`command '` + compiler + `' failed: No such file`, addCompiler},
 		{`unable to execute '` + compiler + `': No such file`, addCompiler},

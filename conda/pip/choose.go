@@ -201,7 +201,8 @@ func localHint(wants []demand, files []indexFile) string {
 	for _, w := range wants {
 		for _, c := range w.spec {
 			if c.v.local != nil && slices.ContainsFunc(files, func(f indexFile) bool { return f.version.compare(c.v.public()) == 0 }) {
-				return fmt.Sprintf("; +%s marks a build from another index; name that index with --extra-index-url", strings.Join(c.v.local, "."))
+				return fmt.Sprintf("; +%s marks a build from another index; name that index with --extra-index-url",
+					strings.Join(c.v.local, "."))
 			}
 		}
 	}

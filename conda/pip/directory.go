@@ -30,7 +30,8 @@ const (
 )
 
 // ignoredDirectories hold no sources: repositories, caches, and environments of tools.
-var ignoredDirectories = []string{".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".tox", ".nox", ".pixi"}
+var ignoredDirectories = []string{".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache",
+	".ruff_cache", ".ipynb_checkpoints", ".tox", ".nox", ".pixi"}
 
 // A sourceDirectory is a directory of sources that a row names.
 type sourceDirectory struct {
@@ -98,7 +99,8 @@ func (r *resolver) copyDirectory(w *demand, f *indexFile, dir string) error {
 		r.notes = append(r.notes, fmt.Sprintf("%s is installed as a copy, not as an editable package: build again after a change", w.Requirement))
 	}
 	if len(d.left) > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%s: links out of the directory and special files are left out: %s", display(w.URL), input.List(d.left)))
+		r.notes = append(r.notes, fmt.Sprintf("%s: links out of the directory and special files are left out: %s",
+			display(w.URL), input.List(d.left)))
 	}
 	return nil
 }
@@ -250,7 +252,8 @@ func projectName(read func(file string) string) (string, error) {
 	found := text != ""
 	// An error in pyproject.toml is reported when the sources are read.
 	_, _ = files.TOML(text, &project)
-	names := []string{project.Project.Name, project.Tool.Poetry.Name, project.Tool.Flit.Metadata.DistName, project.Tool.Flit.Metadata.Module}
+	names := []string{project.Project.Name, project.Tool.Poetry.Name, project.Tool.Flit.Metadata.DistName,
+		project.Tool.Flit.Metadata.Module}
 	for _, in := range []struct {
 		file string
 		name *regexp.Regexp

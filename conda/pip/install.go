@@ -163,7 +163,8 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			owner[dst] = x
 			if below, ok := p.target.Paths[dst]; ok {
 				if below.Dir {
-					return nil, fmt.Errorf("installing %s: path %q is a directory in the conda package %s", x.name.file, text.Short(dst), below.Package)
+					return nil, fmt.Errorf("installing %s: path %q is a directory in the conda package %s",
+						x.name.file, text.Short(dst), below.Package)
 				}
 				k := [2]string{"the conda package " + below.Package, x.name.dist}
 				clashes[k] = append(clashes[k], dst)
@@ -175,14 +176,16 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			below, ok := p.target.Paths[d]
 			switch {
 			case owner[d] != nil:
-				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s", owner[dst].name.file, text.Short(dst), text.Short(d), owner[d].name.file)
+				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in %s",
+					owner[dst].name.file, text.Short(dst), text.Short(d), owner[d].name.file)
 			case ok && !below.Dir:
 				return nil, fmt.Errorf("installing %s: path %q lies below %q, which is not a directory in the conda package %s", owner[dst].name.file, text.Short(dst), text.Short(d), below.Package)
 			}
 		}
 	}
 	for k, list := range clashes {
-		notes = append(notes, fmt.Sprintf("%s in both %s and %s; the latter's are used: %s", text.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list)))
+		notes = append(notes, fmt.Sprintf("%s in both %s and %s; the latter's are used: %s",
+			text.Count(len(list), "path is", "paths are"), k[0], k[1], input.List(list)))
 	}
 	slices.Sort(notes)
 	return notes, nil
@@ -345,7 +348,8 @@ const maxScript = 256 << 20
 
 // putScript writes a script of the wheel, with the environment's python in its first
 // line. Wheels keep binaries among the scripts too.
-func (x *installation) putScript(w *layer.Writer, e *wheelEntry, t *Target, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
+func (x *installation) putScript(w *layer.Writer, e *wheelEntry, t *Target, h tar.Header, from io.Reader,
+	check func() error, row func(dst, sum string, size int64)) error {
 	data, err := input.ReadAll(from, min(e.size, maxScript))
 	if err == nil && int64(len(data)) != e.size {
 		err = fmt.Errorf("size mismatch: %d bytes, not %d", len(data), e.size)
@@ -388,7 +392,8 @@ func (x *installation) origin() []byte {
 	if x.pick.file.subdir != "" {
 		where = fmt.Sprintf(`"subdirectory": %q, `, x.pick.file.subdir)
 	}
-	return fmt.Appendf(nil, `{"archive_info": {"hash": "sha256=%s", "hashes": {"sha256": "%s"}}, %s"url": %s}`, x.rec.SHA256, x.rec.SHA256, where, text)
+	return fmt.Appendf(nil, `{"archive_info": {"hash": "sha256=%s", "hashes": {"sha256": "%s"}}, %s"url": %s}`,
+		x.rec.SHA256, x.rec.SHA256, where, text)
 }
 
 // relative returns the relative path from a directory below the prefix to a path below it.

@@ -31,7 +31,8 @@ func (p *Plan) key(members []*installation) (string, error) {
 		Wheels                    []part
 	}{Format: layerFormat, Prefix: p.target.Prefix, Site: p.target.site(), Interpreter: p.target.interpreter()}
 	for _, x := range members {
-		k.Wheels = append(k.Wheels, part{filepath.Base(x.file), x.built, x.pick.requested, string(x.origin()), slices.Sorted(maps.Keys(x.lost))})
+		k.Wheels = append(k.Wheels, part{filepath.Base(x.file), x.built, x.pick.requested,
+			string(x.origin()), slices.Sorted(maps.Keys(x.lost))})
 	}
 	return layer.Key(k)
 }

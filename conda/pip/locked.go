@@ -93,7 +93,8 @@ func (w *requiredRows) follow(p requiredPart) error {
 		}
 		for _, i := range w.byName[NormalName(d.Name)] {
 			w.steps++
-			if x := w.rows[i]; (d.Specifier == "" || d.Specifier == x.Specifier) && (d.Index == "" || d.Index == x.Index) && (d.URL == "" || d.URL == x.URL) {
+			if x := w.rows[i]; (d.Specifier == "" || d.Specifier == x.Specifier) &&
+				(d.Index == "" || d.Index == x.Index) && (d.URL == "" || d.URL == x.URL) {
 				w.asked[i] = w.asked[i] || row.Virtual
 				w.add(i, d.Extras)
 			}

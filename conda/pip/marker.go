@@ -228,13 +228,15 @@ func (m *marker) decide(known map[string]string) verdict {
 }
 
 // pythonMachine maps conda's processor names to Python's platform_machine.
-var pythonMachine = map[string]string{"64": "x86_64", "32": "i686", "aarch64": "aarch64", "arm64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+var pythonMachine = map[string]string{"64": "x86_64", "32": "i686", "aarch64": "aarch64", "arm64": "arm64",
+	"ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
 
 // markerValues returns the variables that the platform determines. The python variables also
 // depend on its version, and the kernel's are known only at run time.
 func markerValues(subdir string) map[string]string {
 	system, machine, _ := strings.Cut(subdir, "-")
-	v := map[string]string{"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": pythonMachine[machine],
+	v := map[string]string{"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
+		"platform_machine":    pythonMachine[machine],
 		"implementation_name": "cpython", "platform_python_implementation": "CPython"}
 	switch system {
 	case "osx":

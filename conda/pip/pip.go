@@ -187,22 +187,26 @@ func (p *Plan) fill(picked map[string]*pick) {
 	}
 	slices.SortFunc(p.picks, func(a, b *pick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
-		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, fetch.Public(x.file.url), x.sha256(), nil, x.address(), x.requested, x.direct})
+		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, fetch.Public(x.file.url),
+			x.sha256(), nil, x.address(), x.requested, x.direct})
 		if x.file.wheel == nil {
 			sources = append(sources, x.name)
 		}
 	}
 	if len(sources) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s from their sources: %s", text.Count(len(sources), "pip package is built", "pip packages are built"), input.List(sources)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s from their sources: %s",
+			text.Count(len(sources), "pip package is built", "pip packages are built"), input.List(sources)))
 	}
 	if len(present) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s of conda packages: %s", text.Count(len(present), "pip package is part", "pip packages are part"), input.List(present)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s of conda packages: %s",
+			text.Count(len(present), "pip package is part", "pip packages are part"), input.List(present)))
 	}
 	if len(bare) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: dependencies of extras are not resolved for packages from conda; add rows for them", input.List(bare)))
 	}
 	if len(loose) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("not verified without a sha256 in the index or the list: %d of %s: %s", len(loose), text.Count(len(p.picks), "pip package", "pip packages"), input.List(loose)))
+		p.Notes = append(p.Notes, fmt.Sprintf("not verified without a sha256 in the index or the list: %d of %s: %s",
+			len(loose), text.Count(len(p.picks), "pip package", "pip packages"), input.List(loose)))
 	}
 }
 

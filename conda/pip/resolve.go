@@ -77,7 +77,8 @@ type resolver struct {
 }
 
 func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*resolver, error) {
-	r := &resolver{ctx: ctx, target: &t, options: o, env: t.environment(), files: map[string][]indexFile{}, provided: map[string]*pick{}, direct: map[string][]*pick{}, limits: map[string][]demand{}}
+	r := &resolver{ctx: ctx, target: &t, options: o, env: t.environment(), files: map[string][]indexFile{},
+		provided: map[string]*pick{}, direct: map[string][]*pick{}, limits: map[string][]demand{}}
 	var err error
 	if r.ranks, err = t.ranks(); err != nil {
 		return nil, err
@@ -100,7 +101,8 @@ func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*res
 		return nil, err
 	}
 	if o.Build != nil {
-		r.fetch.builder = &builder{Workshop: o.Build, fetch: r.fetch, index: r.index, target: t, options: o, built: map[string]*builtWheel{}}
+		r.fetch.builder = &builder{Workshop: o.Build, fetch: r.fetch, index: r.index, target: t,
+			options: o, built: map[string]*builtWheel{}}
 	}
 	return r, nil
 }

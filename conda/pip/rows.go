@@ -67,7 +67,8 @@ func (r *resolver) rows(rows []Requirement) []demand {
 		out = append(out, w)
 	}
 	if len(skipped) > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("skipped pip rows whose conditions exclude %s with python %s: %s", r.target.Subdir, r.target.Python, input.List(skipped)))
+		r.notes = append(r.notes, fmt.Sprintf("skipped pip rows whose conditions exclude %s with python %s: %s",
+			r.target.Subdir, r.target.Python, input.List(skipped)))
 	}
 	return out
 }
@@ -103,7 +104,8 @@ func (r *resolver) locate(w *demand) bool {
 	case vcs != "":
 		built := row
 		built.Editable = false
-		r.refuse(row, r.target.run(built.String()), "repositories cannot be fetched; use an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
+		r.refuse(row, r.target.run(built.String()),
+			"repositories cannot be fetched; use an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
 		return false
 	}
 	u, err := r.location(row.URL)

@@ -157,7 +157,8 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", fmt.Errorf("more than one *.dist-info directory: %q and %q", text.Short(min(found, dir)), text.Short(max(found, dir)))
+			return "", fmt.Errorf("more than one *.dist-info directory: %q and %q", text.Short(min(found, dir)),
+				text.Short(max(found, dir)))
 		}
 		found = dir
 	}
@@ -283,7 +284,8 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 			continue // a wrapper that older tools generated for the entry point
 		}
 		if other, twice := taken[e.dst]; twice {
-			return fmt.Errorf("entries %q and %q have the same destination %q", text.Short(min(name, other)), text.Short(max(name, other)), text.Short(e.dst))
+			return fmt.Errorf("entries %q and %q have the same destination %q", text.Short(min(name, other)),
+				text.Short(max(name, other)), text.Short(e.dst))
 		}
 		taken[e.dst] = name
 		w.files = append(w.files, e)

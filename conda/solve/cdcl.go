@@ -67,7 +67,8 @@ const (
 )
 
 func newSolver(ctx context.Context, pool *pool, enabled map[*edge]bool) *solver {
-	return &solver{ctx: ctx, pool: pool, enabled: enabled, rules: map[*family][]*demand{}, chosen: map[*family]*candidate{}, activity: map[*family]int{}, untilRestart: firstRestart, restartInterval: firstRestart}
+	return &solver{ctx: ctx, pool: pool, enabled: enabled, rules: map[*family][]*demand{},
+		chosen: map[*family]*candidate{}, activity: map[*family]int{}, untilRestart: firstRestart, restartInterval: firstRestart}
 }
 
 // grow extends the slices indexed by candidate or literal for new candidates.

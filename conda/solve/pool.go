@@ -70,7 +70,8 @@ type edgeKey struct {
 // newPool returns a pool of the records, which are in the order of the channels. expected is a
 // former solution, or nil.
 func newPool(p *Problem, records, expected []*Record) *pool {
-	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, bestBySpec: map[string]bestPackage{}}
+	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{},
+		matches: map[string]*match{}, edges: map[edgeKey]*edge{}, bestBySpec: map[string]bestPackage{}}
 	l.expect(expected)
 	byName := map[string][]*Record{}
 	for _, r := range records {

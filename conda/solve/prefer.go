@@ -26,7 +26,8 @@ func (l *pool) sort(f *family) {
 		if keep && a.version.text != b.version.text {
 			c = cmp.Or(compareDistance(a.version, b.version, goal), c)
 		} else if keep {
-			c = cmp.Or(asInt(b.rec.Build == kept.Build)-asInt(a.rec.Build == kept.Build), asInt(b.rec.Fits(kept.Python))-asInt(a.rec.Fits(kept.Python)), c)
+			c = cmp.Or(asInt(b.rec.Build == kept.Build)-asInt(a.rec.Build == kept.Build),
+				asInt(b.rec.Fits(kept.Python))-asInt(a.rec.Fits(kept.Python)), c)
 		}
 		return cmp.Or(c, b.version.compare(a.version), cmp.Compare(b.rec.BuildNumber, a.rec.BuildNumber))
 	}
@@ -86,7 +87,8 @@ func (l *pool) sortTied(cs []*candidate) bool {
 				return o
 			}
 		}
-		return cmp.Or(cmp.Compare(old[a], old[b]), cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.time(), a.rec.time()), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
+		return cmp.Or(cmp.Compare(old[a], old[b]), cmp.Compare(count[a], count[b]),
+			cmp.Compare(b.rec.time(), a.rec.time()), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
 	})
 	return differ
 }

@@ -78,7 +78,8 @@ func (r *Record) From(channel string) bool {
 	for _, sub := range []string{r.Subdir, "noarch"} {
 		channel = strings.TrimSuffix(channel, "/"+sub)
 	}
-	return channel == "" || r.Origin == strings.TrimRight(channel, "/") || (!strings.Contains(channel, "://") && strings.HasSuffix(r.Origin, "/"+channel))
+	return channel == "" || r.Origin == strings.TrimRight(channel, "/") ||
+		(!strings.Contains(channel, "://") && strings.HasSuffix(r.Origin, "/"+channel))
 }
 
 // pythonTag matches the python version in a build string: py311, py3.11, cp311.

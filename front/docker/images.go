@@ -50,7 +50,8 @@ func repositoryAndTag(name string) (repository, tag string) {
 // titles are the titles of the columns of "docker images", by field.
 var titles = map[string]string{
 	"Repository": "REPOSITORY", "Tag": "TAG", "ID": "IMAGE ID", "Digest": "DIGEST", "CreatedSince": "CREATED",
-	"CreatedAt": "CREATED AT", "Size": "SIZE", "Containers": "CONTAINERS", "SharedSize": "SHAREDSIZE", "UniqueSize": "UNIQUESIZE", "VirtualSize": "VIRTUALSIZE",
+	"CreatedAt": "CREATED AT", "Size": "SIZE", "Containers": "CONTAINERS", "SharedSize": "SHAREDSIZE",
+	"UniqueSize": "UNIQUESIZE", "VirtualSize": "VIRTUALSIZE",
 }
 
 // images prints the images of the store in columns, or each with the template of --format.

@@ -176,7 +176,8 @@ func hide(env, image []string) []string {
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
 		isImage := slices.ContainsFunc(image, func(i string) bool { return strings.HasPrefix(i, name+"=") })
-		if isImage || slices.Contains(keptNames, name) || !isShellName(name) || strings.HasPrefix(name, "APPTAINER_") || strings.HasPrefix(name, "SINGULARITY_") {
+		if isImage || slices.Contains(keptNames, name) || !isShellName(name) ||
+			strings.HasPrefix(name, "APPTAINER_") || strings.HasPrefix(name, "SINGULARITY_") {
 			out = append(out, kv)
 			continue
 		}

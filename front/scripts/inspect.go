@@ -70,7 +70,8 @@ func describe(root *os.Root, parts []string) (about description, err error) {
 			return about, fmt.Errorf("reading the image's configuration: %w", err)
 		}
 	}
-	for part, to := range map[string]*string{"runscript": &about.Runscript, "startscript": &about.Startscript, "test": &about.Test, "helpfile": &about.Helpfile, "deffile": &about.Deffile} {
+	for part, to := range map[string]*string{"runscript": &about.Runscript, "startscript": &about.Startscript,
+		"test": &about.Test, "helpfile": &about.Helpfile, "deffile": &about.Deffile} {
 		if !slices.Contains(parts, part) {
 			continue
 		}

@@ -238,8 +238,9 @@ func newTemplate(j *job.Job) workflowTemplate {
 	c := &p.Containers[0]
 	c.StartWith(j.Entrypoint())
 	t := workflowTemplate{
-		Name: job.Label(j.Name), ActiveDeadlineSeconds: p.ActiveDeadlineSeconds, RetryStrategy: newRetryStrategy(j), NodeSelector: p.NodeSelector,
-		Affinity: p.Affinity, Tolerations: p.Tolerations, Volumes: p.Volumes, Container: c,
+		Name: job.Label(j.Name), ActiveDeadlineSeconds: p.ActiveDeadlineSeconds, RetryStrategy: newRetryStrategy(j),
+		NodeSelector: p.NodeSelector,
+		Affinity:     p.Affinity, Tolerations: p.Tolerations, Volumes: p.Volumes, Container: c,
 	}
 	if t.Affinity != nil && t.Affinity.PodAntiAffinity != nil {
 		other := t.Affinity.PodAntiAffinity.Required[0]

@@ -233,7 +233,8 @@ func (p *workflowParameter) set(value string) error {
 	switch p.value.(type) {
 	case int, int64, uint64, float64:
 		if _, err = strconv.ParseFloat(value, 64); err != nil {
-			err = fmt.Errorf("%q is not a number like the file's %v; to allow any text, quote the value in the file", text.Short(value), p.value)
+			err = fmt.Errorf("%q is not a number like the file's %v; to allow any text, quote the value in the file",
+				text.Short(value), p.value)
 		}
 	case bool:
 		if value != "true" && value != "false" {

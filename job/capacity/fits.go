@@ -74,14 +74,16 @@ func (x *Need) Judge(counted *Fit, estimate *Estimate, refusal error, planned bo
 		return f
 	case estimate.Start.IsZero():
 		if counted.When == Now {
-			return &Fit{When: Later, By: "the scheduler's own dry run", Why: "the scheduler would not start it now, although nodes have the requested resources"}
+			return &Fit{When: Later, By: "the scheduler's own dry run",
+				Why: "the scheduler would not start it now, although nodes have the requested resources"}
 		}
 		return counted
 	case planned && x.Complete && !counted.Start.After(estimate.Start) && (counted.When == Now || !counted.Start.IsZero()):
 		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all waiting jobs, is "+estimate.Start.Format(time.DateTime))
 		return counted
 	}
-	f := &Fit{When: Later, Start: estimate.Start, Nodes: estimate.Nodes, By: "the scheduler's own estimate", Why: counted.Why, Instead: counted.Instead, Window: counted.Window}
+	f := &Fit{When: Later, Start: estimate.Start, Nodes: estimate.Nodes, By: "the scheduler's own estimate",
+		Why: counted.Why, Instead: counted.Instead, Window: counted.Window}
 	if counted.When == Now {
 		f.Why = "nodes are free, but the job may not use them now: a rule of the site, such as a priority or a limit, forbids it"
 	}
@@ -105,7 +107,8 @@ type Need struct {
 // NewNeed returns the needs of a job; usual is the default time limit. adjust, if not nil, converts the needs
 // to the batch system's way of counting.
 func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Need {
-	x := &Need{job: j, Units: max(j.Tasks, 1), CPUs: max(j.CPUs, 1), Memory: j.Memory, GPUs: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
+	x := &Need{job: j, Units: max(j.Tasks, 1), CPUs: max(j.CPUs, 1), Memory: j.Memory, GPUs: j.GPUs,
+		kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
 	if x.Limit == 0 {
 		x.Limit = usual
 	}
@@ -191,7 +194,8 @@ func (x *Need) OverLimit(c *Snapshot, queue string) (why string) {
 		longest, most := c.Limits[q], c.MaxNodes[q]
 		switch {
 		case longest > 0 && limit > longest:
-			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %s", q, quantity.FormatTime(longest), quantity.FormatTime(limit))
+			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %s", q,
+				quantity.FormatTime(longest), quantity.FormatTime(limit))
 		case most > 0 && x.nodes && x.Units > most:
 			why = fmt.Sprintf("queue %s limits jobs to %s, and the job requests %d", q, text.Count(most, "node", "nodes"), x.Units)
 		default:

@@ -63,7 +63,8 @@ func (x *Need) never(nodes []*Node, all int) string {
 		case have == 0:
 			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.text(what.asked), largest.Name, what.text(what.of(largest)))
 		default:
-			return fmt.Sprintf("the job needs %s with %s, and only %d have that", text.Count(want, "node", "nodes"), what.text(what.asked), have)
+			return fmt.Sprintf("the job needs %s with %s, and only %d have that", text.Count(want, "node", "nodes"),
+				what.text(what.asked), have)
 		}
 	}
 	fitting := 0
@@ -78,13 +79,15 @@ func (x *Need) never(nodes []*Node, all int) string {
 	case x.nodes:
 		return fmt.Sprintf("the job needs %s with %s, and only %d have that", text.Count(x.Units, "node", "nodes"), x.unit(), fitting)
 	}
-	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d", text.Count(x.Units, "process", "processes"), x.unit(), fitting)
+	return fmt.Sprintf("the job needs %s with %s each, and all nodes together have room for %d",
+		text.Count(x.Units, "process", "processes"), x.unit(), fitting)
 }
 
 // lacks returns why the need cannot be met now.
 func (x *Need) lacks(nodes []*Node, now time.Time) string {
 	if end, by := x.reservedFrom(nodes, now); !end.IsZero() {
-		return fmt.Sprintf("the free resources are reserved from %s, by %s, and %s are requested", end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
+		return fmt.Sprintf("the free resources are reserved from %s, by %s, and %s are requested",
+			end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
 	}
 	have := 0
 	for _, n := range nodes {

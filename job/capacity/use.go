@@ -82,11 +82,15 @@ func (u *Use) Advise() []string {
 	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/minShareDivisor {
 		enough := max((u.PeakMemory*3/2+Step-1)/Step*Step, Step)
 		if enough < u.Memory {
-			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), formatMemoryFlag(enough)))
+			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do",
+				quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), formatMemoryFlag(enough)))
 		}
 	}
-	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 && u.Longest < u.Time/minShareDivisor && enough < u.Time {
-		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner", quantity.FormatTime(u.Longest.Round(time.Second)), quantity.FormatTime(u.Time), quantity.FormatTime(max(enough, 10*time.Minute))))
+	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 &&
+		u.Longest < u.Time/minShareDivisor && enough < u.Time {
+		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner",
+			quantity.FormatTime(u.Longest.Round(time.Second)), quantity.FormatTime(u.Time),
+			quantity.FormatTime(max(enough, 10*time.Minute))))
 	}
 	return out
 }

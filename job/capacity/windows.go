@@ -43,7 +43,8 @@ func Windows(c *Snapshot, now time.Time) []Window {
 		if !ok {
 			k = len(list)
 			at[key] = k
-			h := Window{CPUs: n.FreeCPUs, Memory: memory, GPUs: n.FreeGPUs, Queues: n.Queues, Until: n.FreeUntil, For: n.For, Limit: c.longest(n.Queues)}
+			h := Window{CPUs: n.FreeCPUs, Memory: memory, GPUs: n.FreeGPUs, Queues: n.Queues,
+				Until: n.FreeUntil, For: n.For, Limit: c.longest(n.Queues)}
 			if h.GPUs > 0 {
 				h.GPUType = n.GPUType
 			}
@@ -55,7 +56,8 @@ func Windows(c *Snapshot, now time.Time) []Window {
 		slices.SortFunc(list[i].Nodes, compareNames)
 	}
 	slices.SortFunc(list, func(a, b Window) int {
-		return cmp.Or(-cmp.Compare(a.GPUs, b.GPUs), -cmp.Compare(a.CPUs, b.CPUs), -cmp.Compare(a.Memory, b.Memory), compareNames(a.Nodes[0], b.Nodes[0]))
+		return cmp.Or(-cmp.Compare(a.GPUs, b.GPUs), -cmp.Compare(a.CPUs, b.CPUs), -cmp.Compare(a.Memory, b.Memory),
+			compareNames(a.Nodes[0], b.Nodes[0]))
 	})
 	return list
 }

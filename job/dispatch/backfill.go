@@ -44,9 +44,11 @@ func Backfill(ctx context.Context, j *job.Job, t job.Target, least time.Duration
 		changes = append(changes, fmt.Sprintf("limit %s instead of %s: %s", quantity.FormatTime(hole), quantity.FormatTime(j.Time), f.Why))
 		j.Time = hole
 	case f.Window > 0:
-		changes = append(changes, fmt.Sprintf("its resources are free for only %s, less than %s; the limit stays %s", quantity.FormatTime(f.Window), quantity.FormatTime(least), quantity.FormatTime(j.Time)))
+		changes = append(changes, fmt.Sprintf("its resources are free for only %s, less than %s; the limit stays %s",
+			quantity.FormatTime(f.Window), quantity.FormatTime(least), quantity.FormatTime(j.Time)))
 	default:
-		changes = append(changes, fmt.Sprintf("no free window has its resources: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
+		changes = append(changes, fmt.Sprintf("no free window has its resources: %s; the limit stays %s",
+			f.Why, quantity.FormatTime(j.Time)))
 	}
 	cuts := descriptionOf(t).CutsTime
 	return append(changes, bend(j, cuts, least)...), nil

@@ -64,7 +64,8 @@ func (c Cluster) Query(ctx context.Context, ids []string, limit time.Duration) (
 }
 
 // within calls a query, which fails after limit.
-func (c Cluster) within(ctx context.Context, limit time.Duration, query func(context.Context) (map[string]batch.State, error)) (map[string]batch.State, error) {
+func (c Cluster) within(ctx context.Context, limit time.Duration,
+	query func(context.Context) (map[string]batch.State, error)) (map[string]batch.State, error) {
 	ctx, cancel := context.WithTimeout(c.Within(ctx), limit)
 	defer cancel()
 	known, err := query(ctx)

@@ -64,14 +64,18 @@ type endedJob struct {
 
 // status returns the state of the job, without its tasks. j has the name of the job and nothing else.
 func (e *endedJob) status(j *job.Job) *Status {
-	s := &Submission{ID: e.ID, Native: e.Native, Cluster: Cluster{Target: e.Target, Site: e.Site}, Submitted: e.Submitted, Cancelled: e.Cancelled, Job: j}
-	return &Status{brief: true, Submission: s, Total: e.Total, Done: e.Done, Failed: e.Failed, Stopped: e.Stopped, Lost: e.Lost, Reason: e.Reason, User: e.User, Started: e.Started, Ended: e.Ended}
+	s := &Submission{ID: e.ID, Native: e.Native, Cluster: Cluster{Target: e.Target, Site: e.Site},
+		Submitted: e.Submitted, Cancelled: e.Cancelled, Job: j}
+	return &Status{brief: true, Submission: s, Total: e.Total, Done: e.Done, Failed: e.Failed,
+		Stopped: e.Stopped, Lost: e.Lost, Reason: e.Reason, User: e.User, Started: e.Started, Ended: e.Ended}
 }
 
 // ended returns the cached form of a state.
 func (s *Status) ended(changed int64) *endedJob {
-	return &endedJob{ID: s.ID, Changed: changed, Name: s.Job.Name, Native: s.Native, Target: s.Target, Site: s.Site, Submitted: s.Submitted, Cancelled: s.Cancelled,
-		Total: s.Total, Done: s.Done, Failed: s.Failed, Stopped: s.Stopped, Lost: s.Lost, Reason: s.Reason, User: s.User, Started: s.Started, Ended: s.Ended}
+	return &endedJob{ID: s.ID, Changed: changed, Name: s.Job.Name, Native: s.Native, Target: s.Target,
+		Site: s.Site, Submitted: s.Submitted, Cancelled: s.Cancelled,
+		Total: s.Total, Done: s.Done, Failed: s.Failed, Stopped: s.Stopped, Lost: s.Lost, Reason: s.Reason,
+		User: s.User, Started: s.Started, Ended: s.Ended}
 }
 
 // Overview returns the states of all jobs below dir, newest first, of jobs that have ended without

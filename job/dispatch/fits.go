@@ -111,14 +111,16 @@ func (s *Submission) Fits(ctx context.Context, dir string) (*capacity.Fit, error
 	if st.Waiting > 0 && s.Target != job.Local {
 		c, err := listNodes(ctx, s.Target, "")
 		if err != nil && s.Target.Pods() {
-			return &capacity.Fit{When: capacity.Later, By: "the cluster, which has accepted it", Why: cmp.Or(st.Reason, "its start time is not known"), Notes: []string{err.Error()}}, nil
+			return &capacity.Fit{When: capacity.Later, By: "the cluster, which has accepted it",
+				Why: cmp.Or(st.Reason, "its start time is not known"), Notes: []string{err.Error()}}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		natives := s.natives()
 		if p, ok := c.Planned[natives[len(natives)-1]]; ok {
-			return &capacity.Fit{When: capacity.Later, Start: p.Start, Nodes: p.Nodes, By: "the scheduler, which has planned it", Why: st.Reason, Notes: c.Notes}, nil
+			return &capacity.Fit{When: capacity.Later, Start: p.Start, Nodes: p.Nodes,
+				By: "the scheduler, which has planned it", Why: st.Reason, Notes: c.Notes}, nil
 		}
 	}
 	f, err := Fits(ctx, "", s.Job, s.Cluster)

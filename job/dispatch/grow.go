@@ -74,7 +74,8 @@ func (s *Submission) Grow(ctx context.Context, dir string, onNode bool) (texts [
 		if _, err := s.resubmit(ctx, home, sizes[to], Rerun{Memory: to.Memory, Time: to.Time}, nil); err != nil {
 			return texts, fmt.Errorf("running tasks %s of job %s again with %s: %w", list(sizes[to]), s.ID, s.size(to), err)
 		}
-		texts = append(texts, fmt.Sprintf("job %s: %s again with %s: %s", s.ID, verb(len(sizes[to]), "runs", "run"), s.size(to), list(sizes[to])))
+		texts = append(texts, fmt.Sprintf("job %s: %s again with %s: %s", s.ID, verb(len(sizes[to]), "runs", "run"),
+			s.size(to), list(sizes[to])))
 	}
 	return texts, nil
 }
@@ -110,7 +111,8 @@ func (s *Submission) resubmitted(dir string) bool {
 
 // continues submits the tasks of a job that seems to have ended again if they lack memory or time.
 // It reports whether the job goes on, because of that or because a task has submitted itself.
-func (s *Submission) continues(ctx context.Context, dir string, lock func(context.Context) (release func()), report func(string)) (bool, error) {
+func (s *Submission) continues(ctx context.Context, dir string, lock func(context.Context) (release func()),
+	report func(string)) (bool, error) {
 	defer lock(ctx)()
 	fresh, err := ReadJob(filepath.Join(dir, s.ID))
 	if err == nil {
@@ -187,7 +189,8 @@ func (s *Status) Lessons() (lines []string) {
 		}
 		most.Memory, most.Time = max(most.Memory, g.Memory), max(most.Time, g.Time)
 		if several {
-			lines = append(lines, fmt.Sprintf("%s with %s: %s", verb(len(g.Tasks), "was submitted", "were submitted"), s.size(job.Request{Memory: g.Memory, Time: g.Time}), list(g.Tasks)))
+			lines = append(lines, fmt.Sprintf("%s with %s: %s", verb(len(g.Tasks), "was submitted", "were submitted"),
+				s.size(job.Request{Memory: g.Memory, Time: g.Time}), list(g.Tasks)))
 		}
 	}
 	larger := func(n int, what, now, first, flag string) {
@@ -197,13 +200,16 @@ func (s *Status) Lessons() (lines []string) {
 		if several {
 			now = "up to " + now
 		}
-		lines = append(lines, fmt.Sprintf("%d of %s ran with more %s: %s; submit with %s next time", n, text.Count(s.Total, "task", "tasks"), what, now, flag))
+		lines = append(lines, fmt.Sprintf("%d of %s ran with more %s: %s; submit with %s next time",
+			n, text.Count(s.Total, "task", "tasks"), what, now, flag))
 	}
 	if memory > 0 {
-		larger(memory, "memory", quantity.FormatMemory(most.Memory), optional(s.Job.MemoryPerNode(), quantity.FormatMemory), "--mem "+quantity.FormatMemory(most.Memory))
+		larger(memory, "memory", quantity.FormatMemory(most.Memory),
+			optional(s.Job.MemoryPerNode(), quantity.FormatMemory), "--mem "+quantity.FormatMemory(most.Memory))
 	}
 	if late > 0 {
-		larger(late, "time", quantity.FormatTime(most.Time), optional(s.Job.Time, quantity.FormatTime), "--time "+quantity.FormatTime(most.Time))
+		larger(late, "time", quantity.FormatTime(most.Time), optional(s.Job.Time, quantity.FormatTime),
+			"--time "+quantity.FormatTime(most.Time))
 	}
 	return append(lines, s.lacking()...)
 }
@@ -231,7 +237,8 @@ func (s *Status) lacking() (lines []string) {
 		}
 	}
 	lacked := func(tasks []int, what, size, flag string) {
-		lines = append(lines, fmt.Sprintf("%d of %s had too little %s (%s); request more: hpcc rerun %s %s", len(tasks), text.Count(s.Total, "task", "tasks"), what, size, flag, s.ID))
+		lines = append(lines, fmt.Sprintf("%d of %s had too little %s (%s); request more: hpcc rerun %s %s",
+			len(tasks), text.Count(s.Total, "task", "tasks"), what, size, flag, s.ID))
 	}
 	if most.Memory > 0 {
 		lacked(memory, "memory", quantity.FormatMemory(most.Memory), "--mem "+quantity.FormatMemory(2*most.Memory))

@@ -24,7 +24,8 @@ func (c Cluster) keeper() batch.Keeper {
 
 // kept returns the job for a keeper, with the directory of its records.
 func (s *Submission) kept(home string) *batch.Submitted {
-	k := &batch.Submitted{ID: s.ID, Home: home, Job: s.Job, Natives: s.natives(), Arrays: []job.Array{s.Job.Array}, Cancelled: s.Cancelled, At: s.SubmissionTime}
+	k := &batch.Submitted{ID: s.ID, Home: home, Job: s.Job, Natives: s.natives(), Arrays: []job.Array{s.Job.Array},
+		Cancelled: s.Cancelled, At: s.SubmissionTime}
 	for _, r := range s.Reruns {
 		if r.Native != "" {
 			k.Arrays = append(k.Arrays, r.Array)
@@ -153,7 +154,8 @@ func (s *Submission) Fetch(ctx context.Context, dir, p, image string, o results.
 
 // eachResult calls each for every result of [Submission.Fetch], with a tar stream of one file or
 // directory; see [batch.Keeper].
-func (s *Submission) eachResult(ctx context.Context, dir, p, image string, o results.Options, report func(string), each func(name string, tar io.ReadCloser) error) error {
+func (s *Submission) eachResult(ctx context.Context, dir, p, image string, o results.Options,
+	report func(string), each func(name string, tar io.ReadCloser) error) error {
 	home := filepath.Join(dir, s.ID)
 	k := s.keeper()
 	if k == nil {

@@ -189,7 +189,8 @@ next:
 				return err
 			}
 			if st.Done < st.Total {
-				return fmt.Errorf("dependency %s (%s): %d of %s did not succeed", s.ID, id, st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
+				return fmt.Errorf("dependency %s (%s): %d of %s did not succeed", s.ID, id,
+					st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
 			}
 			continue next
 		}

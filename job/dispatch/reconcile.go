@@ -93,7 +93,8 @@ func (s *Status) records() map[int]*job.Task {
 
 // requeuedText describes the failed tasks that the scheduler has again.
 func (s *Status) requeuedText() string {
-	text := fmt.Sprintf("%s has %s of job %s in its queue again", descriptionOf(s.Target).Title, text.Count(len(s.requeued), "failed task", "failed tasks"), s.ID)
+	text := fmt.Sprintf("%s has %s of job %s in its queue again", descriptionOf(s.Target).Title,
+		text.Count(len(s.requeued), "failed task", "failed tasks"), s.ID)
 	if s.Reason != "" {
 		text += " (" + s.Reason + ")"
 	}

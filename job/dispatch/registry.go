@@ -109,7 +109,8 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 		return "", nil, fmt.Errorf("target %s does not support --retry-mem and --retry-time: hpcc does not run next to its pods and cannot submit them again; use \"hpcc rerun --mem SIZE\"", t)
 	}
 	if v := to.Describe().Dialect.Verdicts[field.GPUType]; j.GPUType != "" && v.Fate == field.Refused {
-		return "", nil, fmt.Errorf("--gpu-type %s: %s; leave it out and pass %s the type with --native", j.GPUType, v.How, to.Describe().Title)
+		return "", nil, fmt.Errorf("--gpu-type %s: %s; leave it out and pass %s the type with --native",
+			j.GPUType, v.How, to.Describe().Title)
 	}
 	for _, o := range j.Native {
 		if !t.Pods() && strings.ContainsAny(o, "\n\r\x00") {

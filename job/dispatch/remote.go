@@ -311,7 +311,8 @@ func pick(list []*Status, id string) (*Status, error) {
 	case 1:
 		return found[0], nil
 	}
-	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); give more characters of the ID, or use --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
+	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); give more characters of the ID, or use --on",
+		id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
 }
 
 // matchStatuses is matchOne for jobs with their states, newest first.

@@ -130,7 +130,8 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to Rerun, check func
 	}
 	if tasks = st.again(); len(tasks) == 0 {
 		if len(st.requeued) > 0 {
-			return nil, nil, fmt.Errorf("%s; wait for its end (hpcc wait %s), or cancel it first (hpcc cancel %s)", st.requeuedText(), s.ID, s.ID)
+			return nil, nil, fmt.Errorf("%s; wait for its end (hpcc wait %s), or cancel it first (hpcc cancel %s)",
+				st.requeuedText(), s.ID, s.ID)
 		}
 		return nil, nil, ErrNothingFailed
 	}
@@ -212,7 +213,8 @@ func (s *Submission) Images() []string {
 
 // resubmit submits tasks again as one native job with the memory, time and image of to. If the target
 // or check refuses the job, nothing changes.
-func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to Rerun, check func(*job.Job) error) (notes []string, err error) {
+func (s *Submission) resubmit(ctx context.Context, home string, tasks []int, to Rerun,
+	check func(*job.Job) error) (notes []string, err error) {
 	part, err := s.part(to, check)
 	if err != nil {
 		return nil, err
@@ -259,7 +261,8 @@ func (s *Submission) part(to Rerun, check func(*job.Job) error) (*job.Job, error
 
 // resubmitPart submits a part of the job. The records of tasks move aside; in a packed job, those of
 // attempts before first count no more.
-func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int, to Rerun, first int) (notes []string, err error) {
+func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Job, tasks []int,
+	to Rerun, first int) (notes []string, err error) {
 	script, notes, err := s.render(ctx, part)
 	if err != nil {
 		return nil, err
@@ -271,7 +274,8 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 	if err := s.writeScript(file, script); err != nil {
 		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
-	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array, First: first, Image: to.Image, ImageVersion: to.ImageVersion}
+	r := Rerun{Submitted: time.Now().UTC().Truncate(time.Second), Array: part.Array, First: first,
+		Image: to.Image, ImageVersion: to.ImageVersion}
 	if to.Memory != s.Job.MemoryPerNode() {
 		r.Memory = to.Memory
 	}

@@ -72,7 +72,8 @@ func sshArgv(host string, terminal bool, argv []string) []string {
 	if terminal {
 		tty = "-t"
 	}
-	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeout), "--", host, "exec " + text.CommandLine(argv)}
+	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshTimeout),
+		"--", host, "exec " + text.CommandLine(argv)}
 }
 
 // sshAllowed reports whether ssh to a host works.

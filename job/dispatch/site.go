@@ -213,7 +213,8 @@ func (t *Site) check() (key string, err error) {
 
 // checkValues rejects values that would break out of their directive.
 func (t *Site) checkValues() (key string, err error) {
-	lists := map[string][]string{"modules": t.Modules, "memory": t.Memory, "pe_one_host": {t.OneHost}, "pe_many": {t.ManyHosts}, "gpu": {t.GPU}, "queues": slices.Collect(maps.Values(t.Queues))}
+	lists := map[string][]string{"modules": t.Modules, "memory": t.Memory, "pe_one_host": {t.OneHost},
+		"pe_many": {t.ManyHosts}, "gpu": {t.GPU}, "queues": slices.Collect(maps.Values(t.Queues))}
 	for _, key := range slices.Sorted(maps.Keys(lists)) {
 		for _, w := range lists[key] {
 			if w == "" && len(lists[key]) == 1 && key != "modules" {

@@ -214,7 +214,9 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 			st.countKept(st.queueState(known))
 			if st.current = st.unkept == nil && !st.later && st.unrecorded == 0; st.unrecorded > 0 {
-				st.unkept = errors.Join(st.unkept, fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on", text.Count(st.unrecorded, "task", "tasks")))
+				st.unkept = errors.Join(st.unkept,
+					fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on",
+						text.Count(st.unrecorded, "task", "tasks")))
 			}
 			continue
 		}
@@ -348,7 +350,10 @@ func (s *Status) triesAgain(t *job.Task) bool {
 // withoutEnd returns the tasks without an end.
 func (s *Status) withoutEnd() []int {
 	records := s.records()
-	return slices.DeleteFunc(s.indices(), func(k int) bool { return s.survey.Succeeded.Has(k) || (records[k] != nil && records[k].Ended()) })
+	return slices.DeleteFunc(s.indices(), func(k int) bool {
+		return s.survey.Succeeded.Has(k) ||
+			(records[k] != nil && records[k].Ended())
+	})
 }
 
 // open returns the number of tasks without an end.

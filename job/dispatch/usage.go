@@ -227,7 +227,8 @@ func (k *watchedTask) row(now time.Time) TaskUsage {
 		before = &list[0]
 	}
 	t := TaskUsage{
-		Task: k.task.Index, Step: k.task.Step, Attempt: k.task.Attempt, Params: k.task.Params, Host: cmp.Or(k.task.Host, h.Machine.Host), Start: h.Start,
+		Task: k.task.Index, Step: k.task.Step, Attempt: k.task.Attempt, Params: k.task.Params,
+		Host: cmp.Or(k.task.Host, h.Machine.Host), Start: h.Start,
 		Granted: h.Limits.CPUs, Limit: h.Limits.Memory, Memory: last.RSS, Threads: last.Threads, GPUs: last.GPUs,
 	}
 	t.Age = max(0, now.Sub(h.Start).Seconds()-last.At)
@@ -240,7 +241,8 @@ func (k *watchedTask) row(now time.Time) TaskUsage {
 			if a == nil {
 				a = &metrics.Pressure{}
 			}
-			t.Pressure = &metrics.Pressure{CPU: rate(a.CPU, b.CPU), Memory: rate(a.Memory, b.Memory), IO: rate(a.IO, b.IO), Machine: b.Machine}
+			t.Pressure = &metrics.Pressure{CPU: rate(a.CPU, b.CPU), Memory: rate(a.Memory, b.Memory),
+				IO: rate(a.IO, b.IO), Machine: b.Machine}
 		}
 		if b := last.Cgroup; b != nil {
 			a := before.Cgroup

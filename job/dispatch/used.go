@@ -50,7 +50,8 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, 
 // its value wins.
 func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity.Use {
 	j, packed := s.Job.Alone(), &s.survey.Succeeded
-	u := &capacity.Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: s.Recorded(), CPUs: j.Slots(), Nodes: int(j.NodeCount()), GPUs: j.GPUs * int(j.NodeCount()), Time: j.Time, Memory: j.MemoryPerNode(),
+	u := &capacity.Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: s.Recorded(), CPUs: j.Slots(),
+		Nodes: int(j.NodeCount()), GPUs: j.GPUs * int(j.NodeCount()), Time: j.Time, Memory: j.MemoryPerNode(),
 		Wall: packed.Wall, Longest: packed.Longest, CPUTime: packed.CPU, PeakMemory: packed.Peak, Ended: packed.End}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]

@@ -27,7 +27,9 @@ func ownAllocations(ctx context.Context, dir string, to Cluster, from time.Time)
 			if (!t.Ended() && !running) || (t.Ended() && t.End.Before(from)) {
 				continue
 			}
-			list = append(list, capacity.Allocation{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
+			list = append(list, capacity.Allocation{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start,
+				End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(),
+				GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
 		}
 	}
 	return list, nil

@@ -22,7 +22,8 @@ import (
 // number of files read. It does not check the output of tasks. report gets each file that is not what
 // hpcc wrote, by its path relative to dir; progress the number of directories that were read, of
 // a total.
-func Verify(ctx context.Context, dir string, report func(path, reason, cure string), progress func(done, total int)) (files int, err error) {
+func Verify(ctx context.Context, dir string, report func(path, reason, cure string),
+	progress func(done, total int)) (files int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("verifying the jobs: %w", err)

@@ -91,7 +91,8 @@ func (r *CapacityReport) Sections(page bool) report.Sections {
 func (r *ClusterReport) section(page bool) report.Section {
 	s := report.Section{Title: r.name() + ": allocated resources", Text: r.remarks()}
 	s.Table = &report.Table{Head: []string{"resource", "total", "mean", "peak", "now"},
-		Caption: fmt.Sprintf("%s to %s; means and peaks of intervals of %s", r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), formatInterval(r.Step))}
+		Caption: fmt.Sprintf("%s to %s; means and peaks of intervals of %s", r.From.Local().Format("2006-01-02 15:04"),
+			r.To.Local().Format("2006-01-02 15:04"), formatInterval(r.Step))}
 	picture := report.Capacity{Name: r.name(), To: r.To}
 	for _, l := range r.Levels {
 		picture.Steps = append(picture.Steps, l.From)
@@ -197,13 +198,15 @@ func (r *ClusterReport) remarks() []string {
 	if r.Own {
 		out = append(out, fmt.Sprintf("only %s that you submitted with hpcc: %s", text.Count(r.Jobs, "task", "tasks"), r.Why))
 	} else {
-		out = append(out, fmt.Sprintf("%s of %s; source: %s", text.Count(r.Jobs, "job", "jobs"), text.Count(r.Users, "user", "users"), r.By))
+		out = append(out, fmt.Sprintf("%s of %s; source: %s", text.Count(r.Jobs, "job", "jobs"),
+			text.Count(r.Users, "user", "users"), r.By))
 	}
 	if h := r.Hidden(); h != "" {
 		out = append(out, h)
 	}
 	if r.Off > 0 {
-		out = append(out, fmt.Sprintf("%d of %s unavailable now; the totals include them", r.Off, text.Count(r.Nodes, "node is", "nodes are")))
+		out = append(out, fmt.Sprintf("%d of %s unavailable now; the totals include them", r.Off,
+			text.Count(r.Nodes, "node is", "nodes are")))
 	}
 	for _, n := range r.Notes {
 		out = append(out, "note: "+terminal.ShortCell(n))
@@ -230,9 +233,11 @@ func (r *CapacityReport) gpusSection() report.Section {
 		return report.Section{}
 	}
 	slices.SortStableFunc(list, func(a, b *JobWaste) int {
-		return cmp.Or(-cmp.Compare(a.GPU.Idle, b.GPU.Idle), -cmp.Compare(a.GPU.Measured, b.GPU.Measured), -cmp.Compare(a.AskedGPU, b.AskedGPU))
+		return cmp.Or(-cmp.Compare(a.GPU.Idle, b.GPU.Idle), -cmp.Compare(a.GPU.Measured, b.GPU.Measured),
+			-cmp.Compare(a.AskedGPU, b.AskedGPU))
 	})
-	s := report.Section{Title: "GPUs that your jobs held", Text: []string{fmt.Sprintf("in GPU-hours; idle means a use below %d%%, which is known only for jobs with --measure", metrics.IdleGPU)}}
+	s := report.Section{Title: "GPUs that your jobs held",
+		Text: []string{fmt.Sprintf("in GPU-hours; idle means a use below %d%%, which is known only for jobs with --measure", metrics.IdleGPU)}}
 	s.Table = &report.Table{Head: []string{"job", "state", "held", "measured", "idle", "busy"}, Caption: more(len(list))}
 	for _, j := range list[:min(len(list), maxJobRows)] {
 		idle, busy := "unknown", "unknown"
@@ -249,8 +254,10 @@ func (r *CapacityReport) wasteSection() report.Section {
 	if len(r.Jobs) == 0 {
 		return report.Section{}
 	}
-	s := report.Section{Title: "Allocated to your jobs but not used", Text: []string{"worst first; unused memory is a lower bound, computed from the peak of each task"}}
-	s.Table = &report.Table{Head: []string{"job", "target", "state", "tasks", "CPU-hours", "unused", "GiB-hours", "unused"}, Caption: more(len(r.Jobs))}
+	s := report.Section{Title: "Allocated to your jobs but not used",
+		Text: []string{"worst first; unused memory is a lower bound, computed from the peak of each task"}}
+	s.Table = &report.Table{Head: []string{"job", "target", "state", "tasks", "CPU-hours", "unused",
+		"GiB-hours", "unused"}, Caption: more(len(r.Jobs))}
 	for _, j := range r.Jobs[:min(len(r.Jobs), maxJobRows)] {
 		idle := hours(j.WastedCPU)
 		if j.CPUUnknown {
@@ -263,7 +270,8 @@ func (r *CapacityReport) wasteSection() report.Section {
 		if j.MemoryKnown {
 			wasted = hours(j.WastedMemory)
 		}
-		s.Table.Rows = append(s.Table.Rows, []string{j.ID, cmp.Or(j.Site, string(j.Target)), j.State, strconv.Itoa(j.Tasks), hours(j.AskedCPU), idle, asked, wasted})
+		s.Table.Rows = append(s.Table.Rows, []string{j.ID, cmp.Or(j.Site, string(j.Target)), j.State,
+			strconv.Itoa(j.Tasks), hours(j.AskedCPU), idle, asked, wasted})
 	}
 	return s
 }
@@ -281,7 +289,8 @@ func (r *ClusterReport) freeSection(now time.Time) report.Section {
 	if r.Target.Pods() || r.Target == job.Local || len(r.Windows) == 0 {
 		return report.Section{}
 	}
-	s := report.Section{Title: r.name() + ": what starts now", Text: []string{"the largest flags of \"hpcc submit\" for a job that starts on one of these nodes now"}}
+	s := report.Section{Title: r.name() + ": what starts now",
+		Text: []string{"the largest flags of \"hpcc submit\" for a job that starts on one of these nodes now"}}
 	s.Table = &report.Table{Head: []string{"nodes", "queues", "at most", "free until"}, Caption: more(len(r.Windows))}
 	for _, h := range r.Windows[:min(len(r.Windows), maxJobRows)] {
 		until := ""

@@ -53,7 +53,8 @@ func Nodes(out io.Writer, list []NodeRow, now time.Time) error {
 		return err
 	}
 	for _, r := range reasons {
-		if _, err := terminal.Rowf(out, "%s no jobs: %s: %s\n", text.Count(len(off[r]), "node takes", "nodes take"), names(off[r]), terminal.ShortCell(r)); err != nil {
+		if _, err := terminal.Rowf(out, "%s no jobs: %s: %s\n", text.Count(len(off[r]), "node takes", "nodes take"),
+			names(off[r]), terminal.ShortCell(r)); err != nil {
 			return err
 		}
 	}

@@ -83,7 +83,8 @@ func Needed(s *job.Script, j *job.Job, to *dialect.Dialect) []job.Variable {
 		named := NamedIn(s.Body, v.Name) > 0
 		switch {
 		case v.Array && j.Array.IsZero(), !v.Always && !named:
-		case own && (v.Hosts || (!strings.Contains(v.Value, "HPCC_TASK_ID") && !strings.Contains(v.Name, "TASK"))): // the target sets it correctly itself
+		case own && (v.Hosts || (!strings.Contains(v.Value, "HPCC_TASK_ID") &&
+			!strings.Contains(v.Name, "TASK"))): // the target sets it correctly itself
 		default:
 			out = append(out, v)
 		}

@@ -44,7 +44,8 @@ func (t *Writer) Common(j *job.Job) {
 // Caller writes the line that restores the variables and limits of the process that submitted the job.
 func (t *Writer) Caller(j *job.Job) {
 	if j.CallerFile != "" {
-		t.Line(". %s || exit 97 # the variables, umask and limits of your shell, in a file that only you can read", text.Quote(j.CallerFile))
+		t.Line(". %s || exit 97 # the variables, umask and limits of your shell, in a file that only you can read",
+			text.Quote(j.CallerFile))
 	}
 }
 

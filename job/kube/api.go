@@ -78,7 +78,8 @@ func (k System) Open(ctx context.Context) (*Proxy, error) {
 			return nil, ctx.Err()
 		case <-late:
 			a.Close()
-			return nil, fmt.Errorf("starting %s: it did not listen on its socket within %v", strings.Join(w[:len(w)-1], " "), invoke.LongTimeout)
+			return nil, fmt.Errorf("starting %s: it did not listen on its socket within %v",
+				strings.Join(w[:len(w)-1], " "), invoke.LongTimeout)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

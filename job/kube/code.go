@@ -76,7 +76,8 @@ func newConfigMap(j *job.Job, name string) (*configMap, error) {
 		m.BinaryData[key] = base64.StdEncoding.EncodeToString(b)
 	}
 	if len(m.BinaryData) != len(keys) {
-		return nil, fmt.Errorf("%s has %d of the %d files of --with-code; submit the job again", j.Pod.CodeFile, len(m.BinaryData), len(keys))
+		return nil, fmt.Errorf("%s has %d of the %d files of --with-code; submit the job again",
+			j.Pod.CodeFile, len(m.BinaryData), len(keys))
 	}
 	return m, nil
 }

@@ -44,9 +44,10 @@ func verdicts(name string) map[field.Field]field.Verdict {
 		field.Exclusive: {Fate: field.Changed, How: "pods of other Jobs stay off the node"},
 		field.Hosts: {Fate: field.Changed, How: "the pod runs on one of these hosts",
 			When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
-		field.Features: {Fate: field.Refused, How: "nodes have labels, not features: use --node-label KEY=VALUE", When: func(j *job.Job) bool {
-			return slices.ContainsFunc(j.Features, func(f string) bool { return !strings.Contains(f, "=") })
-		}},
+		field.Features: {Fate: field.Refused, How: "nodes have labels, not features: use --node-label KEY=VALUE",
+			When: func(j *job.Job) bool {
+				return slices.ContainsFunc(j.Features, func(f string) bool { return !strings.Contains(f, "=") })
+			}},
 		field.After:       later,
 		field.AfterAny:    later,
 		field.AfterFailed: later,

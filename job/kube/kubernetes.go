@@ -195,7 +195,8 @@ func Check(j *job.Job, to job.Target) error {
 	case j.Mail != "":
 		return fmt.Errorf("%s does not send mail", name)
 	case j.Warning.Signal != "":
-		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no earlier signal", name, int(node.Grace/time.Second))
+		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no earlier signal",
+			name, int(node.Grace/time.Second))
 	}
 	n, err := readNative(j.Native)
 	if _, given := n.spec["enableServiceLinks"]; given && j.Pod.CleanEnv {

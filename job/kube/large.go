@@ -395,20 +395,21 @@ func (l *survey) all(fields string, positions []int) error {
 func (l *survey) unfinished() error {
 	var rest []podState
 	query := l.selector("status.phase!=Succeeded,status.phase!=Pending", nil)
-	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), query, l.kept.Unfinished, func(items []podState, token, next string) error {
-		if token == "" {
-			rest = nil
-		}
-		l.kept.Unfinished = token
-		rest = append(rest, items...)
-		n := len(rest)
-		for next != "" && n > 0 && rest[n-1].Index() == rest[len(rest)-1].Index() {
-			n--
-		}
-		err := l.record(slices.Clone(rest[:n]))
-		rest = rest[n:]
-		return err
-	})
+	err := eachPage(l.ctx, l.api, "/api/v1/"+l.api.Path("pods"), query, l.kept.Unfinished,
+		func(items []podState, token, next string) error {
+			if token == "" {
+				rest = nil
+			}
+			l.kept.Unfinished = token
+			rest = append(rest, items...)
+			n := len(rest)
+			for next != "" && n > 0 && rest[n-1].Index() == rest[len(rest)-1].Index() {
+				n--
+			}
+			err := l.record(slices.Clone(rest[:n]))
+			rest = rest[n:]
+			return err
+		})
 	if err == nil {
 		l.kept.Unfinished = ""
 	}

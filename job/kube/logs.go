@@ -34,7 +34,8 @@ func (a *Proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser
 	if follow {
 		ctx = web.Forever(ctx)
 	}
-	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.Path("pods"), url.PathEscape(pod), MainContainer, follow))
+	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.Path("pods"),
+		url.PathEscape(pod), MainContainer, follow))
 }
 
 // noLog reports whether an error means that a log will never be available: the pod is gone, or the task

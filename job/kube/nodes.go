@@ -75,7 +75,8 @@ func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 		resource, model = resourceAMD, typeAMD
 	}
 	gpus, _ := parseQuantity(n.Status.Allocatable[resource])
-	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: model}
+	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory),
+		GPUs: int(gpus), GPUType: model}
 	used := map[string]float64{}
 	for _, t := range takers {
 		if t.Spec.NodeName != n.Metadata.Name || t.Status.Phase == "Succeeded" || t.Status.Phase == "Failed" {

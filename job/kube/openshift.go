@@ -363,7 +363,8 @@ func newDeployment(j *job.Job, tag string) *deployment {
 	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},`+
 		`"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, MainContainer)
 	return &deployment{
-		Object{"apps/v1", "Deployment", Meta{Name: name, Labels: labels, Annotations: map[string]string{"image.openshift.io/triggers": trigger}}},
+		Object{"apps/v1", "Deployment", Meta{Name: name, Labels: labels,
+			Annotations: map[string]string{"image.openshift.io/triggers": trigger}}},
 		deploymentSpec{1, labelSelector{MatchLabels: selectorOf(labels)}, template},
 	}
 }

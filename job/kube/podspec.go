@@ -52,7 +52,8 @@ func labelText(labels map[string]string) string {
 func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	p := &j.Pod
 	c := Container{
-		Name: MainContainer, Image: imageOf(j), ImagePullPolicy: p.Pull, WorkingDir: expandable(p.Dir), Env: envOf(j), Resources: resourcesOf(j),
+		Name: MainContainer, Image: imageOf(j), ImagePullPolicy: p.Pull, WorkingDir: expandable(p.Dir),
+		Env: envOf(j), Resources: resourcesOf(j),
 		SecurityContext: containerSecurity{Capabilities: capabilities{Drop: []string{"ALL"}}},
 	}
 	if c.Command, c.Args = commandOf(j, to, nth); j.Measured() && c.Command == nil {

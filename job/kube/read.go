@@ -308,7 +308,8 @@ var podRules = sync.OnceValue(func() map[string]fieldRule {
 			}
 			return field.Refused, r.unknown()
 		},
-		"affinity": cannot("use --node-label KEY=VALUE or --exclusive"), "initContainers": cannot("run these commands first in the program"),
+		"affinity":       cannot("use --node-label KEY=VALUE or --exclusive"),
+		"initContainers": cannot("run these commands first in the program"),
 		"imagePullSecrets[]": onPods("hpcc login saves credentials", func(r *podReader, n *yaml.Node) (field.Fate, string) {
 			if r.Job.Pod.PullSecret != "" {
 				return field.Refused, "a job has one pull secret"
@@ -318,7 +319,8 @@ var podRules = sync.OnceValue(func() map[string]fieldRule {
 		}),
 		"volumes[]": func(r *podReader, n *yaml.Node) (field.Fate, string) { return r.volume(n) },
 		"securityContext": func(r *podReader, n *yaml.Node) (field.Fate, string) {
-			if id, err := strconv.ParseInt(scalarAt(n, "runAsUser"), 10, 32); err == nil && id > 0 && r.To.Target != job.OpenShift && r.pods {
+			if id, err := strconv.ParseInt(scalarAt(n, "runAsUser"), 10, 32); err == nil && id > 0 &&
+				r.To.Target != job.OpenShift && r.pods {
 				r.Job.Pod.UID = id
 			}
 			return secure(r, n)
@@ -434,11 +436,12 @@ func resourceRules() map[string]fieldRule {
 		}
 	}
 	return map[string]fieldRule{
-		"cpu":               amount(field.CPUs, func(j *job.Job, n float64) { j.CPUs = max(j.CPUs, int(math.Ceil(n))) }),
-		"memory":            amount(field.Memory, func(j *job.Job, n float64) { j.Memory = max(j.Memory, int64(n)) }),
-		resourceGPU:         amount(field.GPUs, func(j *job.Job, n float64) { j.GPUs = max(j.GPUs, int(n)) }),
-		resourceAMD:         amount(field.GPUs, func(j *job.Job, n float64) { j.GPUs, j.GPUType = max(j.GPUs, int(n)), typeAMD }),
-		"ephemeral-storage": onPods("use --native", amount("", func(j *job.Job, n float64) { j.Pod.Scratch = max(j.Pod.Scratch, int64(n)) })),
+		"cpu":       amount(field.CPUs, func(j *job.Job, n float64) { j.CPUs = max(j.CPUs, int(math.Ceil(n))) }),
+		"memory":    amount(field.Memory, func(j *job.Job, n float64) { j.Memory = max(j.Memory, int64(n)) }),
+		resourceGPU: amount(field.GPUs, func(j *job.Job, n float64) { j.GPUs = max(j.GPUs, int(n)) }),
+		resourceAMD: amount(field.GPUs, func(j *job.Job, n float64) { j.GPUs, j.GPUType = max(j.GPUs, int(n)), typeAMD }),
+		"ephemeral-storage": onPods("use --native",
+			amount("", func(j *job.Job, n float64) { j.Pod.Scratch = max(j.Pod.Scratch, int64(n)) })),
 	}
 }
 

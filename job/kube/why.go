@@ -361,7 +361,8 @@ func (r *reader) claimOf(p *podState, message string) string {
 	claims := p.claims()
 	for _, v := range p.Spec.Volumes {
 		if strings.Contains(message, `"`+v.Name+`"`) || strings.Contains(message, "unmounted volumes=["+v.Name) {
-			return cmp.Or(prefixed("volume claim ", v.PersistentVolumeClaim.ClaimName), prefixed("secret ", v.Secret.SecretName), "volume "+v.Name)
+			return cmp.Or(prefixed("volume claim ", v.PersistentVolumeClaim.ClaimName),
+				prefixed("secret ", v.Secret.SecretName), "volume "+v.Name)
 		}
 	}
 	if len(claims) == 1 {

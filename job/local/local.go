@@ -43,7 +43,8 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	}
 	var notes []string
 	for flag, present := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--exclusive": j.Exclusive,
-		"--nodes": j.Nodes > 1 && !j.StartsProcesses(), "--cpus": ignoresCPUs(j), "--gpu-type": j.GPUType != "", "--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
+		"--nodes": j.Nodes > 1 && !j.StartsProcesses(), "--cpus": ignoresCPUs(j), "--gpu-type": j.GPUType != "",
+		"--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
 		if present {
 			notes = append(notes, flag+" has no effect on this machine and is left out")
 		}

@@ -122,7 +122,8 @@ func (f Finder) ofJob(ctx context.Context, id string) (src report.Source, err er
 	}
 	if found.Site != nil {
 		err := fmt.Errorf("job %s belongs to site %s, which keeps its records", found.ID, found.Site.Name)
-		return src, text.Hint(err, "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store", found.Site.SSH, found.ID)
+		return src, text.Hint(err, "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store",
+			found.Site.SSH, found.ID)
 	}
 	// Ignore the error: it is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})

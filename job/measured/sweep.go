@@ -117,7 +117,8 @@ func (a *Sweeps) sweepOf(system *report.System) (*report.Sweep, error) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(latest)) {
 		t := latest[k]
-		one := report.SweepTask{Index: k, Attempt: t.Header.Job.Attempt, Params: t.Header.Job.Params, Ending: t.Ending, Start: t.Header.Start}
+		one := report.SweepTask{Index: k, Attempt: t.Header.Job.Attempt, Params: t.Header.Job.Params,
+			Ending: t.Ending, Start: t.Header.Start}
 		if t.Footer != nil {
 			one.End = t.Footer.End
 		}

@@ -158,7 +158,8 @@ func (b *Broadcast) prepare(ctx context.Context) (dir string, needed bool, err e
 		case len(w) < 3 || w[0] != received || !filepath.IsAbs(w[2]):
 		case dir != "" && w[2] != dir:
 			stage := func(dir string) string { return filepath.Dir(filepath.Dir(dir)) }
-			return "", false, fmt.Errorf("the nodes keep their copies in different directories, %s and %s", text.OneLine(stage(dir)), text.OneLine(stage(w[2])))
+			return "", false, fmt.Errorf("the nodes keep their copies in different directories, %s and %s",
+				text.OneLine(stage(dir)), text.OneLine(stage(w[2])))
 		default:
 			dir, needed = w[2], needed || w[1] != "has"
 		}

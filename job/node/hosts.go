@@ -107,7 +107,8 @@ func HostFile(name string, getenv func(string) string) ([]string, error) {
 // Each process gets the number of its node, from 0, as the last argument --rank=N, unless the batch
 // system starts all processes. The first one also gets another host of the job, --peer=HOST, unless
 // the batch system passes on the environment.
-func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, argv []string, getenv func(string) string) ([][]string, error) {
+func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, argv []string,
+	getenv func(string) string) ([][]string, error) {
 	s := known.of(to)
 	var out [][]string
 	switch {

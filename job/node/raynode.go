@@ -51,7 +51,8 @@ const (
 // JoinRay runs one node of the Ray cluster with the shared directory dir until the cluster ends, and returns the exit
 // status for the launcher. rank is the node's number; if negative, a variable of the launcher has it. peer is another
 // node of the job, with which rank 0 finds its own address; "" for none.
-func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(format string, args ...any)) (int, error) {
+func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer string,
+	logf func(format string, args ...any)) (int, error) {
 	n := &rayNode{shared: rayDir(dir), rank: rank, peer: peer, log: "head.log", logf: logf}
 	if !n.shared.get("plan", &n.plan) {
 		return 0, fmt.Errorf("joining the Ray cluster in %s: its plan cannot be read; all nodes must share the store", n.shared)
@@ -308,7 +309,10 @@ func (n *rayNode) awaitEnd(ctx context.Context, head *rayProcess, ended <-chan s
 
 // work runs a node with a worker until the program ends.
 func (n *rayNode) work(ctx context.Context) int {
-	if err := n.until(ctx, nil, func() bool { return n.shared.get("address", &n.rayAddress) || n.shared.has("done") }); err != nil || n.Address == "" {
+	if err := n.until(ctx, nil, func() bool {
+		return n.shared.get("address", &n.rayAddress) ||
+			n.shared.has("done")
+	}); err != nil || n.Address == "" {
 		if err != nil && !errors.Is(err, errStopped) {
 			return n.fail("waiting for the head: %v", err)
 		}
@@ -403,7 +407,8 @@ func (n *rayNode) begin(argv ...string) (*rayProcess, error) {
 // command returns the command that runs argv in the image as a process group, with Ray's variables and directories.
 func (n *rayNode) command(env, argv []string) *exec.Cmd {
 	w := slices.Clone(n.plan.Image[:2]) // hpcc run
-	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.shared.file("token"), "RAY_USAGE_STATS_ENABLED=0"}, env...) {
+	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.shared.file("token"),
+		"RAY_USAGE_STATS_ENABLED=0"}, env...) {
 		w = append(w, "--set-env="+e)
 	}
 	w = append(w, "--bind="+string(n.shared), "--bind="+n.Temp)

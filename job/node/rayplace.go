@@ -38,7 +38,8 @@ type RayPlan struct {
 //
 // Rank 0 starts the head and, when all nodes have joined, the program. The others start a worker each. When the
 // program or a node's Ray ends, everything ends.
-func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan, program []string, logf func(format string, args ...any)) (int, error) {
+func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan,
+	program []string, logf func(format string, args ...any)) (int, error) {
 	plan.Env = os.Environ()
 	shared, err := newRayDir(dir, &plan)
 	if err != nil {

@@ -152,7 +152,8 @@ func (r *Runner) awaitEarlier(ctx context.Context, k int) {
 	}
 	for end := time.Now().Add(overlapTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(overlapTime / 50) {
 		t := &job.Task{Index: k}
-		if !job.ReadRecord(r.Dir, t.FileName(), t) || t.Ended() || (t.Host == tunnel.Host() && (t.PID <= 0 || syscall.Kill(t.PID, 0) != nil)) {
+		if !job.ReadRecord(r.Dir, t.FileName(), t) || t.Ended() ||
+			(t.Host == tunnel.Host() && (t.PID <= 0 || syscall.Kill(t.PID, 0) != nil)) {
 			break
 		}
 	}
@@ -241,7 +242,8 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 		t.PID = cmd.Process.Pid
 		r.keep(t)
 		if end, ok := limited.Deadline(); ok && r.Warning.Signal != "" {
-			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) }).Stop
+			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead,
+				func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) }).Stop
 		}
 	}
 	late := "" // set when the program ends, because writing the record may take longer

@@ -442,7 +442,8 @@ const killGrace = 10 * time.Second
 // run runs a task once, and records its end.
 func (s *slot) run(ctx context.Context, a assignment) {
 	p := s.worker.plan
-	t := &job.Task{Index: a.index, Attempt: a.attempt, Host: s.worker.host, Native: p.Native, Start: time.Now(), Params: p.params.Row(a.index)}
+	t := &job.Task{Index: a.index, Attempt: a.attempt, Host: s.worker.host, Native: p.Native,
+		Start: time.Now(), Params: p.params.Row(a.index)}
 	usage := &syscall.Rusage{}
 	if err := s.start(ctx, t, usage); err != nil {
 		s.worker.logf("task %d: %v", t.Index, err)

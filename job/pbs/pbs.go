@@ -159,7 +159,8 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	id := strings.TrimSpace(string(out))
 	if number, _, ok := strings.Cut(id, "."); !ok || strings.Trim(strings.TrimSuffix(number, "[]"), "0123456789") != "" {
-		return fmt.Errorf("submitting job %q to PBS: qsub answered %q, not a job ID; check \"qstat\" for the job", r.Job.Name, text.Short(id))
+		return fmt.Errorf("submitting job %q to PBS: qsub answered %q, not a job ID; check \"qstat\" for the job",
+			r.Job.Name, text.Short(id))
 	}
 	r.Native = id
 	return nil

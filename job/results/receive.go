@@ -341,7 +341,8 @@ func (x *receiver) checkLink(name, target string) error {
 	}
 	inside := path.Join(path.Dir(name), target)
 	climbs := rest != ".." && (strings.Contains("/"+rest+"/", "/../"))
-	if path.IsAbs(target) || len(target) > maxPath || climbs || !filepath.IsLocal(inside) || (inside != x.name && !strings.HasPrefix(inside, x.name+"/")) {
+	if path.IsAbs(target) || len(target) > maxPath || climbs || !filepath.IsLocal(inside) ||
+		(inside != x.name && !strings.HasPrefix(inside, x.name+"/")) {
 		return &LinkError{target}
 	}
 	return nil

@@ -19,10 +19,12 @@ const target job.Target = "slurm"
 // Describe returns the properties of Slurm for other packages; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true, Index: batch.Indices(ownsIndices), MaxArray: maxArray, Never: never,
+		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true, Index: batch.Indices(ownsIndices),
+		MaxArray: maxArray, Never: never,
 		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
 		InJob: func(name string) bool {
-			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
+			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") ||
+				strings.HasPrefix(name, "SRUN_")
 		},
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID",

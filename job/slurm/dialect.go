@@ -41,7 +41,8 @@ var scripts = dialect.Dialect{
 	},
 	OpensFiles: func(j *job.Job) bool { return ownsIndices(j.Array) },
 	Shape:      func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch accepts memory per processor
-	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: ownsIndices,
+	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"},
+	Signals: true, OwnsIndices: ownsIndices,
 }
 
 // sbatchOptions are the options of sbatch(1), and of plugins that start containers.

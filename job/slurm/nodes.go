@@ -142,7 +142,8 @@ func off(state string) bool {
 	}
 	for part := range strings.SplitSeq(strings.TrimRight(state, "*~#!%$@^-"), "+") {
 		switch part {
-		case "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "ERROR", "MAINTENANCE", "MAINT", "NOT_RESPONDING",
+		case "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "ERROR",
+			"MAINTENANCE", "MAINT", "NOT_RESPONDING",
 			"REBOOT_ISSUED", "REBOOT_REQUESTED", "POWERING_DOWN", "INVAL", "INVALID_REG", "PERFCTRS", "BLOCKED":
 			return true
 		}

@@ -26,7 +26,8 @@ type Profile struct {
 
 // Files returns the files of the profile by name. Those of mode 0755 are programs.
 func (p *Profile) Files() map[string]string {
-	submit := text.CommandLine(append([]string{p.Program, "submit", "--to", string(p.To)}, append(p.withStore(p.Submit...), "--report", "none", "--from")...))
+	submit := text.CommandLine(append([]string{p.Program, "submit", "--to", string(p.To)},
+		append(p.withStore(p.Submit...), "--report", "none", "--from")...))
 	status := text.CommandLine(append([]string{p.Program, "snakemake-status"}, p.withStore()...))
 	cancel := text.CommandLine(append([]string{p.Program, "snakemake-cancel"}, p.withStore()...))
 	commands := func(prefix, suffix string) string {
@@ -38,7 +39,8 @@ func (p *Profile) Files() map[string]string {
 	}
 	seven := strings.Replace(commands("cluster-", ""), "cluster-submit", "cluster", 1)
 	return map[string]string{
-		"config.yaml":     "# Profile of hpcc for Snakemake 7; later versions read config.v8+.yaml.\n" + seven + p.common() + "# use-singularity: true\n",
+		"config.yaml": "# Profile of hpcc for Snakemake 7; later versions read config.v8+.yaml.\n" +
+			seven + p.common() + "# use-singularity: true\n",
 		"config.v8+.yaml": "# Profile of hpcc for Snakemake 8 and later, with snakemake-executor-plugin-cluster-generic.\nexecutor: cluster-generic\n" + commands("cluster-generic-", "-cmd") + fastChecks + p.common() + "# software-deployment-method: apptainer\n",
 		cancelFile:        "#!/bin/sh\n# Snakemake calls this program with the IDs of jobs, when it is interrupted.\nexec " + cancel + ` "$@"` + "\n",
 	}

@@ -237,7 +237,8 @@ func memoryPerCPU(_ *task, r *dialect.Reader, v string) (err error) {
 }
 
 // sizes are the units of Snakemake's sizes, which it reads with humanfriendly.
-var sizes = quantity.Units{"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+var sizes = quantity.Units{"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "K": 1e3, "M": 1e6,
+	"G": 1e9, "T": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 func readMemory(_ *task, r *dialect.Reader, v string) (err error) {
 	r.Row.Fills(field.Memory)

@@ -106,7 +106,8 @@ const maxVariables = 1000
 // setEnv sets a variable. All are accepted: the client already runs any program as this user.
 func (s *session) setEnv(payload []byte) bool {
 	var v struct{ Name, Value string }
-	if ssh.Unmarshal(payload, &v) != nil || v.Name == "" || strings.ContainsAny(v.Name, "=\x00") || strings.Contains(v.Value, "\x00") || len(s.env) == maxVariables {
+	if ssh.Unmarshal(payload, &v) != nil || v.Name == "" || strings.ContainsAny(v.Name, "=\x00") ||
+		strings.Contains(v.Value, "\x00") || len(s.env) == maxVariables {
 		return false
 	}
 	s.env = append(s.env, v.Name+"="+v.Value)

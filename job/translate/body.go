@@ -237,7 +237,8 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 			How: "pods do not have " + m[1] + ", and hpcc does not change the line: write the program alone, which the pod " +
 				"runs in its image"}
 	case t.Job.Image == "" && len(in.options) > 0:
-		return l.text, &field.Row{Fate: field.Kept, How: "the site must have the plugin that starts the image; name an IMAGE to use hpcc instead"}
+		return l.text, &field.Row{Fate: field.Kept,
+			How: "the site must have the plugin that starts the image; name an IMAGE to use hpcc instead"}
 	case t.Job.Image == "" || t.To.Pods(): // the image provides it
 		return l.text, nil
 	}

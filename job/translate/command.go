@@ -72,7 +72,8 @@ func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	}
 	c.name = path.Base(args[0].Text)
 	if len(ds.with(c.name)) == 0 {
-		return nil, fmt.Errorf("%q is not one of %s", c.name, ds.readable().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
+		return nil, fmt.Errorf("%q is not one of %s", c.name,
+			ds.readable().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
 	}
 	c.args = args[1:]
 	return c, nil
@@ -106,7 +107,8 @@ func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 		}
 		name, value, n := d.Options.Next(argv)
 		if n == 0 || slices.ContainsFunc(others, func(o *dialect.Dialect) bool {
-			glued := d.Options.Glued && len(argv[0]) > 2 && o.Options.Knows(argv[0]) // a long option with one dash, not a short one with its value
+			glued := d.Options.Glued && len(argv[0]) > 2 &&
+				o.Options.Knows(argv[0]) // a long option with one dash, not a short one with its value
 			return glued || (name == "-l" && knowsResource(value, o) && !knowsResource(value, d))
 		}) {
 			return false

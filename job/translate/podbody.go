@@ -301,7 +301,8 @@ func (b *podBody) command(args []front.Word) (why string) {
 			return fmt.Sprintf("only %s has %s, and %s", only.Title, name, why)
 		}
 		b.cut(at, rest[0].Start, "")
-		b.add(&field.Row{Fate: field.Changed, How: "without " + name + ", because it starts one process"}, at, b.text[at:rest[len(rest)-1].End])
+		b.add(&field.Row{Fate: field.Changed, How: "without " + name + ", because it starts one process"},
+			at, b.text[at:rest[len(rest)-1].End])
 		return b.command(rest)
 	case front.Programs()[name] != nil:
 		return b.unwrap(name, args)

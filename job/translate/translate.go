@@ -308,7 +308,8 @@ func (t *Translation) Fit() {
 
 // separate gives each task of an array its own file.
 func (t *Translation) separate(f field.Field, file *string) {
-	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
+	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) &&
+		!strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
 		t.Rows.SetFate(field.Changed, "a separate file for each task: "+*file, f)
 	}

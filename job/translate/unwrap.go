@@ -229,7 +229,8 @@ func (c *plainCommand) needs(text, from, to string, readOnly bool) {
 	if readOnly {
 		mode = ":ro"
 	}
-	row := &field.Row{Text: text, Fate: needsVolume, How: fmt.Sprintf("use --volume CLAIM:%s%s, a claim with the files of %s", to, mode, from)}
+	row := &field.Row{Text: text, Fate: needsVolume,
+		How: fmt.Sprintf("use --volume CLAIM:%s%s, a claim with the files of %s", to, mode, from)}
 	switch name := variableName(to); {
 	case name == "PWD" || to == ".":
 		row.Fate, row.How = field.Changed, "left out: the script starts in the pod's directory; --cd sets it"
@@ -439,7 +440,8 @@ func (b *podBody) variables() {
 		text := b.text[at:int(a.End().Offset())]
 		switch m := insideNames().FindStringSubmatch(name); {
 		case m != nil && (strings.Contains(b.text, "$"+name) || strings.Contains(b.text, "${"+name)):
-			b.add(&field.Row{Fate: field.Refused, How: "the script reads the variable too, so hpcc does not rename it: set " + m[1]}, at, text)
+			b.add(&field.Row{Fate: field.Refused,
+				How: "the script reads the variable too, so hpcc does not rename it: set " + m[1]}, at, text)
 		case m != nil:
 			b.edits = append(b.edits, edit{at, at + len(name), m[1]})
 			b.add(&field.Row{Fate: field.Changed, How: "renamed to " + m[1] + ", its name in the image"}, at, text)

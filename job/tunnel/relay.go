@@ -227,7 +227,8 @@ func awaitGreeting(r *bufio.Reader) (printed string, err error) {
 			return text.OneLine(noise.String()), err
 		}
 		if noise.Len() > maxNoise {
-			return text.OneLine(noise.String()[:maxReason]), fmt.Errorf("more than %d bytes of other output before the greeting of hpcc's relay", maxNoise)
+			return text.OneLine(noise.String()[:maxReason]),
+				fmt.Errorf("more than %d bytes of other output before the greeting of hpcc's relay", maxNoise)
 		}
 	}
 }

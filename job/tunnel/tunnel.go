@@ -141,7 +141,8 @@ func New(ctx context.Context, link *Link) (*Tunnel, error) {
 	}
 	end := func() { session.Close(); link.end() }
 	carry := func(conn Conn) error { return carryStream(session, conn) }
-	return &Tunnel{carry: carry, ended: session.CloseChan(), slots: make(chan struct{}, maxConnections), end: end, messages: link.messages}, nil
+	return &Tunnel{carry: carry, ended: session.CloseChan(), slots: make(chan struct{}, maxConnections),
+		end: end, messages: link.messages}, nil
 }
 
 // ByCarrier returns a tunnel that calls carry for each connection. ended is closed when the carrier

@@ -25,10 +25,12 @@ const leastAdvised = 60
 // processors, memory and time that follows from the records of jobs.
 func advise(s *System) (list []string) {
 	if n := s.Endings[NoMemory]; n > 0 {
-		list = append(list, fmt.Sprintf("%s killed for lack of memory%s: ask for more", text.Count(n, "run was", "runs were"), inBrackets(s.memoryAsked())))
+		list = append(list, fmt.Sprintf("%s killed for lack of memory%s: ask for more",
+			text.Count(n, "run was", "runs were"), inBrackets(s.memoryAsked())))
 	}
 	if n := s.Endings[TimeLimit]; n > 0 {
-		list = append(list, fmt.Sprintf("%s at the time limit%s: ask for more time", text.Count(n, "run was ended", "runs were ended"), inBrackets(s.timeAsked())))
+		list = append(list, fmt.Sprintf("%s at the time limit%s: ask for more time",
+			text.Count(n, "run was ended", "runs were ended"), inBrackets(s.timeAsked())))
 	}
 	if i := slices.IndexFunc(s.Tasks, (*Task).Confined); i >= 0 && s.Tasks[i].Ranks <= 1 {
 		h := &s.Tasks[i].Header

@@ -77,7 +77,8 @@ const farLimit = 4
 // chart draws one system's series.
 func (a *series) chart(title string, u unit, s *System, i int, longest, top float64) Chart {
 	const width, height = chartWidth, 210
-	f := frame{left: 62, top: 18, width: width - 62 - 14, height: height - 18 - 22, x: ticks(longest, inSeconds), y: ticks(top, u), xUnit: inSeconds, yUnit: u}
+	f := frame{left: 62, top: 18, width: width - 62 - 14, height: height - 18 - 22, x: ticks(longest, inSeconds),
+		y: ticks(top, u), xUnit: inSeconds, yUnit: u}
 	if u == inPercent {
 		f.y = []float64{0, 0.25, 0.5, 0.75, 1}
 	}

@@ -19,7 +19,8 @@ func (r *Report) wallChart() (c Chart, ok bool) {
 	if longest <= 0 {
 		return c, false
 	}
-	f := frame{left: left, top: 6, width: width - left - right, height: float64(row * len(r.Systems)), x: ticks(longest, inSeconds), y: []float64{1}, xUnit: inSeconds}
+	f := frame{left: left, top: 6, width: width - left - right, height: float64(row * len(r.Systems)),
+		x: ticks(longest, inSeconds), y: []float64{1}, xUnit: inSeconds}
 	d := &drawing{}
 	f.drawX(d)
 	table := &Table{Head: []string{"system", "runs", "minimum", "first quartile", "median", "third quartile", "maximum"}}

@@ -221,11 +221,13 @@ func (m *match) headline(v verdict, causes []cause) string {
 	case wallUnlike:
 		return fmt.Sprintf("%s and %s cannot be compared: fewer than two of their runs have the same parameters or index", other, base)
 	case wallSame:
-		return fmt.Sprintf("%s is as fast as %s: the wall clocks differ by less than %.0f%% (%s)", other, base, 100*(sameRatio-1), m.basis())
+		return fmt.Sprintf("%s is as fast as %s: the wall clocks differ by less than %.0f%% (%s)",
+			other, base, 100*(sameRatio-1), m.basis())
 	case wallWithin:
 		return fmt.Sprintf("%s may be as fast as %s: the difference is within the spread of the runs (%s)", other, base, m.votes())
 	case wallFew:
-		return fmt.Sprintf("%s seems %s than %s, but few runs may differ by chance (%s)", other, factor(r.Median, "slower", "faster"), base, m.votes())
+		return fmt.Sprintf("%s seems %s than %s, but few runs may differ by chance (%s)", other,
+			factor(r.Median, "slower", "faster"), base, m.votes())
 	}
 	text := fmt.Sprintf("%s is %s than %s (%s)", other, factor(r.Median, "slower", "faster"), base, m.votes())
 	var brief []string
@@ -245,7 +247,8 @@ func (m *match) basis() string {
 	if n := len(m.ratios(wallName)); n > 0 {
 		return text.Count(n, "pair", "pairs")
 	}
-	return fmt.Sprintf("%s of %s and %d of %s", text.Count(m.other.Figures[wallName].N, "run", "runs"), m.other.Name, m.base.Figures[wallName].N, m.base.Name)
+	return fmt.Sprintf("%s of %s and %d of %s", text.Count(m.other.Figures[wallName].N, "run", "runs"),
+		m.other.Name, m.base.Figures[wallName].N, m.base.Name)
 }
 
 // votes returns the basis of the verdict, and how many of the pairs agree with it.
@@ -311,7 +314,8 @@ func (m *match) sides() (paired, all float64) {
 func (m *match) wallClock() string {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, _ := m.ratio(wallName)
-	clause := fmt.Sprintf("wall clock: %s, against %s on %s: %s", formatSeconds(b.Median), formatSeconds(a.Median), m.base.Name, factor(r.Median, "longer", "shorter"))
+	clause := fmt.Sprintf("wall clock: %s, against %s on %s: %s", formatSeconds(b.Median),
+		formatSeconds(a.Median), m.base.Name, factor(r.Median, "longer", "shorter"))
 	switch {
 	case r.N > 1:
 		low, high := r.middle()
@@ -319,7 +323,8 @@ func (m *match) wallClock() string {
 		if r.N < enoughForQuartiles {
 			what = "range"
 		}
-		return clause + fmt.Sprintf(" (median of %d pairs; %s of %s: %s – %s)", r.N, what, m.quotient(), significant(low), significant(high))
+		return clause + fmt.Sprintf(" (median of %d pairs; %s of %s: %s – %s)", r.N, what, m.quotient(),
+			significant(low), significant(high))
 	case a.N > 1 || b.N > 1:
 		return clause + fmt.Sprintf(" (medians of %d and %s)", b.N, text.Count(a.N, "run", "runs"))
 	}

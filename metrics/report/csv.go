@@ -20,7 +20,8 @@ const maxParams = 64
 // unknown.
 func (r *Report) CSV(out io.Writer) error {
 	w := csv.NewWriter(out)
-	head := []string{"system", "job", "target", "task", "attempt", "ending", "exit", "signal", "host", "architecture", "cpu", "start", "end", "image", "digest", "file"}
+	head := []string{"system", "job", "target", "task", "attempt", "ending", "exit", "signal", "host",
+		"architecture", "cpu", "start", "end", "image", "digest", "file"}
 	fixed := len(head)
 	for _, m := range measures {
 		head = append(head, m.name)
@@ -90,8 +91,10 @@ func (t *Task) csv(system string) []string {
 	if t.Footer != nil {
 		exit, signal = fmt.Sprint(t.Footer.Exit), t.Footer.Signal
 	}
-	return []string{harmless(system), harmless(job), harmless(target), fmt.Sprint(t.index()), fmt.Sprint(t.attempt()), string(t.Ending), exit, harmless(signal),
-		harmless(h.Machine.Host), harmless(h.Machine.Architecture), harmless(h.Machine.CPU), stamp(h.Start), stamp(t.end()), harmless(h.Image), harmless(h.Digest), harmless(t.File)}
+	return []string{harmless(system), harmless(job), harmless(target), fmt.Sprint(t.index()),
+		fmt.Sprint(t.attempt()), string(t.Ending), exit, harmless(signal),
+		harmless(h.Machine.Host), harmless(h.Machine.Architecture), harmless(h.Machine.CPU),
+		stamp(h.Start), stamp(t.end()), harmless(h.Image), harmless(h.Digest), harmless(t.File)}
 }
 
 func stamp(t time.Time) string {

@@ -60,8 +60,9 @@ type namedTable struct {
 // HTML writes the report as one self-contained page: it includes its style and pictures and
 // forbids loading anything else.
 func (r *Report) HTML(out io.Writer) error {
-	p := &pageOf{Report: r, Title: r.title(), SystemsTable: r.systemsTable(), FiguresTable: r.figuresTable(true), PropertiesTable: r.propertiesTable(true),
-		Times: r.timeCharts(), Timelines: r.timelines()}
+	p := &pageOf{Report: r, Title: r.title(), SystemsTable: r.systemsTable(), FiguresTable: r.figuresTable(true),
+		PropertiesTable: r.propertiesTable(true),
+		Times:           r.timeCharts(), Timelines: r.timelines()}
 	if len(r.Systems) == 1 && len(p.Times) > 0 { // side by side
 		p.Times = [][]Chart{slices.Concat(p.Times...)}
 	}

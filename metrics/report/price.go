@@ -249,7 +249,8 @@ type amountOf struct {
 }
 
 func (o *ownership) amounts() []amountOf {
-	return []amountOf{{"capital", o.Capital}, {"years", o.Years}, {"nodes", o.Nodes}, {"node_price", o.NodePrice}, {"racks", o.Racks}, {"rack_price", o.RackPrice},
+	return []amountOf{{"capital", o.Capital}, {"years", o.Years}, {"nodes", o.Nodes},
+		{"node_price", o.NodePrice}, {"racks", o.Racks}, {"rack_price", o.RackPrice},
 		{"rack_kw", o.RackPower}, {"rack_hosting", o.RackHosting}, {"person_cost", o.PersonCost}, {"utilisation", o.Utilisation}}
 }
 

@@ -24,7 +24,8 @@ func (e *DigestError) Error() string {
 	if e.Systems[0] == e.Systems[1] {
 		return fmt.Sprintf("runs of %s used different images: %s and %s", plain(e.Systems[0]), plain(e.Digests[0]), plain(e.Digests[1]))
 	}
-	return fmt.Sprintf("%s and %s used different images: %s and %s", plain(e.Systems[0]), plain(e.Systems[1]), plain(e.Digests[0]), plain(e.Digests[1]))
+	return fmt.Sprintf("%s and %s used different images: %s and %s", plain(e.Systems[0]),
+		plain(e.Systems[1]), plain(e.Digests[0]), plain(e.Digests[1]))
 }
 
 // ErrNothing reports that a system has no readable run.
@@ -95,7 +96,8 @@ func readSystem(src *Source, prices *Prices) (*System, []string, error) {
 		return nil, nil, ErrNothing
 	}
 	if n := len(warnings); n > maxWarnings {
-		warnings = append(warnings[:maxWarnings], fmt.Sprintf("%s: %s of this kind", s.Name, text.Count(n-maxWarnings, "more warning", "more warnings")))
+		warnings = append(warnings[:maxWarnings],
+			fmt.Sprintf("%s: %s of this kind", s.Name, text.Count(n-maxWarnings, "more warning", "more warnings")))
 	}
 	slices.SortStableFunc(s.Tasks, before)
 	for _, t := range s.Tasks {

@@ -146,8 +146,9 @@ func boolean(b bool) int {
 // Meanings of result names, the most reliable first.
 var (
 	lowBest  = []string{"loss", "perplexity", "ppl", "nll", "rmse", "mse", "mae", "wer", "cer", "error", "err", "fid", "bpb", "latency"}
-	highBest = []string{"accuracy", "acc", "f1", "auc", "auroc", "iou", "dice", "bleu", "rouge", "psnr", "ssim", "r2", "reward", "return", "score", "precision", "recall"}
-	heldOut  = []string{"val", "valid", "validation", "eval", "test", "dev"}
+	highBest = []string{"accuracy", "acc", "f1", "auc", "auroc", "iou", "dice", "bleu", "rouge",
+		"psnr", "ssim", "r2", "reward", "return", "score", "precision", "recall"}
+	heldOut = []string{"val", "valid", "validation", "eval", "test", "dev"}
 )
 
 // guess returns the result by which tasks are most probably ranked: validation results

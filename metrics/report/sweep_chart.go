@@ -163,7 +163,8 @@ func (s *Sweep) chart() (Chart, bool) {
 	if len(params) == 1 {
 		return s.curve(params[0], result), true
 	}
-	if len(params) == 2 && params[0].steps != nil && params[1].steps != nil && len(params[0].steps) <= maxCells && len(params[1].steps) <= maxCells {
+	if len(params) == 2 && params[0].steps != nil && params[1].steps != nil && len(params[0].steps) <= maxCells &&
+		len(params[1].steps) <= maxCells {
 		return s.heat(params[0], params[1]), true
 	}
 	return s.parallel(params, result), true

@@ -219,7 +219,8 @@ func (r *Report) runsTable(s *System) *Table {
 			break
 		}
 		start := "+" + formatSeconds(max(0, x.Header.Start.Sub(first).Seconds()))
-		row := []string{fmt.Sprint(x.index()), fmt.Sprint(x.attempt()), x.how(), plain(x.Header.Machine.Host), start, cell(x, *measureOf(wallName))}
+		row := []string{fmt.Sprint(x.index()), fmt.Sprint(x.attempt()), x.how(), plain(x.Header.Machine.Host),
+			start, cell(x, *measureOf(wallName))}
 		for _, m := range columns {
 			row = append(row, cell(x, m))
 		}

@@ -159,5 +159,6 @@ func (t *Task) how() string {
 
 // before orders tasks.
 func before(a, b *Task) int {
-	return cmp.Or(cmp.Compare(a.index(), b.index()), cmp.Compare(a.attempt(), b.attempt()), a.Header.Start.Compare(b.Header.Start), cmp.Compare(a.File, b.File))
+	return cmp.Or(cmp.Compare(a.index(), b.index()), cmp.Compare(a.attempt(), b.attempt()),
+		a.Header.Start.Compare(b.Header.Start), cmp.Compare(a.File, b.File))
 }

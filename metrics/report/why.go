@@ -112,26 +112,30 @@ func (m *match) moreWork(slow, fast *System, more float64) (list []cause) {
 	c, d, cpu := m.report.property("CPU", slow, fast)
 	if g, ok := fast.figure(gpuName); ok && g.Median >= idleGPU {
 		if _, also := slow.Figures[gpuName]; !also {
-			because(subject+" had no GPU", "%s: %s has GPUs, which probably do part of the work, and %s reports none", head, fast.Name, slow.Name)
+			because(subject+" had no GPU", "%s: %s has GPUs, which probably do part of the work, and %s reports none",
+				head, fast.Name, slow.Name)
 		}
 	}
 	switch {
 	case arch:
-		because(subject+" needed more processor time on another architecture", "%s: probably because of its architecture, %s instead of %s", head, a, b)
+		because(subject+" needed more processor time on another architecture",
+			"%s: probably because of its architecture, %s instead of %s", head, a, b)
 	case cpu:
 		because(subject+" probably has slower cores", "%s: probably because of slower cores, %s instead of %s", head, c, d)
 	}
 	s, known := slow.figure("system_share")
 	f, also := fast.figure("system_share")
 	if known && also && s.Median-f.Median >= tellingPart {
-		because(subject+" spent more processor time in the kernel", "%s spent %s of its processor time in the kernel, against %s on %s: probably in system calls, page faults or file systems",
+		because(subject+" spent more processor time in the kernel",
+			"%s spent %s of its processor time in the kernel, against %s on %s: probably in system calls, page faults or file systems",
 			slow.Name, m.format("system_share", slow), m.format("system_share", fast), fast.Name)
 	}
 	if m.otherCommands() {
 		because("", "the commands differ: perhaps %s had more to do", slow.Name)
 	}
 	if len(list) == 0 {
-		because(subject+" needed more processor time", "%s, and no known property of the hosts differs: probably clock rates, memory bandwidth, other programs on the same cores, or more to do", head)
+		because(subject+" needed more processor time",
+			"%s, and no known property of the hosts differs: probably clock rates, memory bandwidth, other programs on the same cores, or more to do", head)
 	}
 	return list
 }
@@ -175,7 +179,8 @@ func (m *match) moreWaiting(slow, fast *System) (list []cause) {
 	}
 	before := len(list)
 	if a, b := slow.median(threads), fast.median(threads); a > 0 && a < b && a < fast.Figures[cpusName].Median {
-		because(subject+" started fewer threads", "%s started fewer threads: at most %s, against %s on %s", slow.Name, digits(a), digits(b), fast.Name)
+		because(subject+" started fewer threads", "%s started fewer threads: at most %s, against %s on %s",
+			slow.Name, digits(a), digits(b), fast.Name)
 	}
 	list = append(list, m.waiting(slow, fast)...)
 	g, known := slow.figure(gpuName)
@@ -190,7 +195,9 @@ func (m *match) moreWaiting(slow, fast *System) (list []cause) {
 	in, known := slow.figure(readName)
 	less, also := fast.figure(readName)
 	if known && also && in.Median >= max(muchRead, 2*less.Median) {
-		because(subject+" read more from storage", "%s read %s from storage, against %s on %s: perhaps its page cache was cold", slow.Name, m.format(readName, slow), m.format(readName, fast), fast.Name)
+		because(subject+" read more from storage",
+			"%s read %s from storage, against %s on %s: perhaps its page cache was cold", slow.Name,
+			m.format(readName, slow), m.format(readName, fast), fast.Name)
 	}
 	if len(list) == before {
 		because("", "%s", m.unknown(slow))
@@ -252,7 +259,8 @@ func (m *match) waiting(slow, fast *System) (list []cause) {
 		if !also || (otherScope && w.name != throttledName) {
 			sure, brief = "perhaps", ""
 		}
-		list = append(list, cause{brief, fmt.Sprintf("%s %s: %s of %s, %s on %s", sure, w.doing, m.format(w.name, slow), w.of, m.format(w.name, fast), fast.Name)})
+		list = append(list, cause{brief, fmt.Sprintf("%s %s: %s of %s, %s on %s", sure, w.doing,
+			m.format(w.name, slow), w.of, m.format(w.name, fast), fast.Name)})
 	}
 	return list
 }
@@ -266,7 +274,8 @@ func (m *match) unknown(slow *System) string {
 		}
 	}
 	if w := longest; w.name != "" {
-		return fmt.Sprintf("no cause stands out; both were %s: %s of %s, and %s", w.doing, m.format(w.name, m.other), w.of, m.format(w.name, m.base))
+		return fmt.Sprintf("no cause stands out; both were %s: %s of %s, and %s", w.doing,
+			m.format(w.name, m.other), w.of, m.format(w.name, m.base))
 	}
 	if _, known := slow.figure(storageName); !known {
 		return "the cause is unknown: its host reports no pressure, and nothing else stands out"
@@ -285,15 +294,18 @@ func (m *match) around() (text []string) {
 	for _, x := range []struct{ name, what string }{{"queue_s", "queue wait before it began"}, {"pull_s", "pull of its image"}} {
 		a, known := m.base.figure(x.name)
 		b, also := m.other.figure(x.name)
-		if known && also && math.Abs(a.Median-b.Median) >= leastWait && math.Abs(a.Median-b.Median) > tellingPart*m.base.Figures[wallName].Median {
-			text = append(text, fmt.Sprintf("%s: %s, against %s on %s", x.what, formatSeconds(b.Median), formatSeconds(a.Median), m.base.Name))
+		if known && also && math.Abs(a.Median-b.Median) >= leastWait &&
+			math.Abs(a.Median-b.Median) > tellingPart*m.base.Figures[wallName].Median {
+			text = append(text, fmt.Sprintf("%s: %s, against %s on %s", x.what, formatSeconds(b.Median),
+				formatSeconds(a.Median), m.base.Name))
 		}
 	}
 	if a, b, differ := m.report.property(peakSource, m.other, m.base); differ {
 		text = append(text, fmt.Sprintf("the peaks of memory have different sources: %s on %s, %s on %s (process: the largest process alone)", a, m.other.Name, b, m.base.Name))
 	}
 	if r, ok := m.ratio(costName); ok {
-		text = append(text, fmt.Sprintf("a run costs %s, against %s on %s: %s", m.format(costName, m.other), m.format(costName, m.base), m.base.Name, factor(r.Median, "more", "less")))
+		text = append(text, fmt.Sprintf("a run costs %s, against %s on %s: %s", m.format(costName, m.other),
+			m.format(costName, m.base), m.base.Name, factor(r.Median, "more", "less")))
 	}
 	return text
 }

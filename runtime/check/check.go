@@ -199,10 +199,12 @@ func (x *examiner) user() {
 	root := name == "" || name == "root" || (err == nil && number == 0)
 	switch {
 	case x.openshift && root:
-		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root; OpenShift assigns it another uid, in group 0", Cure: []string{"USER " + AnyUser}})
+		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"),
+			Reason: "the image runs as root; OpenShift assigns it another uid, in group 0", Cure: []string{"USER " + AnyUser}})
 	case x.openshift:
 	case root:
-		x.add(Finding{Level: "error", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root, which runAsNonRoot forbids", Cure: []string{"USER " + AnyUser}})
+		x.add(Finding{Level: "error", Rule: "user", Subject: cmp.Or(name, "root"),
+			Reason: "the image runs as root, which runAsNonRoot forbids", Cure: []string{"USER " + AnyUser}})
 	case err != nil:
 		f := accountLine(x.passwd, 0, name)
 		cure := AnyUser
@@ -210,7 +212,8 @@ func (x *examiner) user() {
 			x.uid, cure = atoi(f[2]), f[2]
 			x.gid = atoi(f[3])
 		}
-		x.add(Finding{Level: "error", Rule: "user", Subject: name, Reason: "USER is a name; Kubernetes accepts only a numeric user as non-root", Cure: []string{"USER " + cure}})
+		x.add(Finding{Level: "error", Rule: "user", Subject: name,
+			Reason: "USER is a name; Kubernetes accepts only a numeric user as non-root", Cure: []string{"USER " + cure}})
 	default:
 		x.uid = number
 		if f := accountLine(x.passwd, 2, name); len(f) > 3 {
@@ -268,7 +271,8 @@ func (x *examiner) ports() {
 			Replaces: fmt.Sprintf("EXPOSE %d%s", n, proto), Cure: []string{fmt.Sprintf("EXPOSE %d%s", other, proto)}})
 		for _, kv := range x.cfg.Env {
 			if name, value, _ := strings.Cut(kv, "="); strings.HasSuffix(name, "PORT") && value == number {
-				x.add(Finding{Level: level, Rule: "port", Subject: kv, Reason: "the variable appears to set the program's port", Cure: []string{fmt.Sprintf("ENV %s=%d", name, other)}})
+				x.add(Finding{Level: level, Rule: "port", Subject: kv,
+					Reason: "the variable appears to set the program's port", Cure: []string{fmt.Sprintf("ENV %s=%d", name, other)}})
 			}
 		}
 	}
@@ -278,7 +282,8 @@ func (x *examiner) ports() {
 func (x *examiner) directories() {
 	const notWritable = "the pod's user may not write to it"
 	if d := path.Clean("/" + x.cfg.WorkingDir); d != "/" && !x.writable(d) {
-		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "it is the working directory, and " + notWritable, Cure: x.makeWritable(d)}
+		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "it is the working directory, and " +
+			notWritable, Cure: x.makeWritable(d)}
 		if IsSystemDir(d) {
 			f.Cure = append(x.makeWritable("/app"), "WORKDIR /app")
 		}
@@ -289,7 +294,8 @@ func (x *examiner) directories() {
 	}
 	for _, d := range slices.Sorted(maps.Keys(x.cfg.Volumes)) {
 		if d = path.Clean("/" + d); !x.writable(d) {
-			x.add(Finding{Level: "error", Rule: "volume", Subject: d, Reason: "it is a VOLUME, and " + notWritable, Cure: x.makeWritable(d)})
+			x.add(Finding{Level: "error", Rule: "volume", Subject: d, Reason: "it is a VOLUME, and " + notWritable,
+				Cure: x.makeWritable(d)})
 		}
 	}
 	if exists, isDir := x.stat("/tmp"); exists && isDir && !x.writable("/tmp") {
@@ -311,11 +317,13 @@ func (x *examiner) home() {
 	if (x.hasEntry && (x.writable("/tmp") || x.writable("/var/tmp"))) || (path.Clean(home) != "/" && x.writable(home)) {
 		return
 	}
-	f := Finding{Level: "warning", Rule: "home", Subject: home, Reason: "HOME is / for a user without a passwd entry: programs that write caches or settings there fail",
-		Cure: append(x.makeWritable("/home/user"), "ENV HOME=/home/user")}
+	f := Finding{Level: "warning", Rule: "home", Subject: home,
+		Reason: "HOME is / for a user without a passwd entry: programs that write caches or settings there fail",
+		Cure:   append(x.makeWritable("/home/user"), "ENV HOME=/home/user")}
 	switch {
 	case set && !IsSystemDir(path.Clean(home)):
-		f.Level, f.Reason, f.Cure = "error", "the image sets HOME to it, and the pod's user may not write to it", x.makeWritable(path.Clean(home))
+		f.Level, f.Reason, f.Cure = "error", "the image sets HOME to it, and the pod's user may not write to it",
+			x.makeWritable(path.Clean(home))
 	case set:
 		f.Level, f.Reason = "error", "the image sets HOME to it, and the pod's user may not write to it"
 	case home != "/":
@@ -325,10 +333,13 @@ func (x *examiner) home() {
 }
 
 // writtenSuffixes lists suffixes of variables for directories to which programs write.
-var writtenSuffixes = []string{"_CACHE_DIR", "_CACHE_HOME", "_CACHE_PATH", "_LOG_DIR", "_LOGS_DIR", "_RUN_DIR", "_RUNTIME_DIR", "_TMP_DIR", "_TEMP_DIR", "_OUTPUT_DIR", "_STATE_HOME"}
+var writtenSuffixes = []string{"_CACHE_DIR", "_CACHE_HOME", "_CACHE_PATH", "_LOG_DIR", "_LOGS_DIR",
+	"_RUN_DIR", "_RUNTIME_DIR", "_TMP_DIR", "_TEMP_DIR", "_OUTPUT_DIR", "_STATE_HOME"}
 
 // writtenVariables lists other variables for such directories.
-var writtenVariables = []string{"TMPDIR", "TMP", "TEMP", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "PGDATA", "HF_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE", "RAY_TMPDIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "WANDB_DIR", "OUTPUT_DIR", "LOG_DIR", "LOGDIR", "CACHE_DIR"}
+var writtenVariables = []string{"TMPDIR", "TMP", "TEMP", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "PGDATA",
+	"HF_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE", "RAY_TMPDIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR",
+	"WANDB_DIR", "OUTPUT_DIR", "LOG_DIR", "LOGDIR", "CACHE_DIR"}
 
 // variables checks the directories in environment variables: those to which programs write,
 // and those from which programs and libraries are loaded.
@@ -344,7 +355,8 @@ func (x *examiner) variables() {
 		case !path.IsAbs(value) || (x.hasEntry && slices.Contains(foreign.Variables(), name)):
 			continue
 		}
-		if !slices.Contains(writtenVariables, name) && !slices.ContainsFunc(writtenSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
+		if !slices.Contains(writtenVariables, name) &&
+			!slices.ContainsFunc(writtenSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
 			continue
 		}
 		d := path.Clean(value)
@@ -352,7 +364,8 @@ func (x *examiner) variables() {
 		if (exists && !isDir) || x.writable(d) {
 			continue
 		}
-		f := Finding{Level: "error", Rule: "variable", Subject: name + "=" + value, Reason: "programs write to this directory, and the pod's user may not", Cure: x.makeWritable(d)}
+		f := Finding{Level: "error", Rule: "variable", Subject: name + "=" + value,
+			Reason: "programs write to this directory, and the pod's user may not", Cure: x.makeWritable(d)}
 		if _, at, err := x.files.Resolve(d, nil); err == nil && len(at.Names()) > 0 {
 			f.Level, f.Reason = "warning", "programs may need to write to this directory, but the pod's user may only read it and its files"
 		}
@@ -373,7 +386,8 @@ func (x *examiner) searchPathDir(variable, dir string) {
 	if variable == "PATH" { // programs that are started from it have their own findings
 		level = "warning"
 	}
-	x.add(Finding{Level: level, Rule: "unreadable", Subject: dir, Reason: variable + " contains it, and the pod's user may not enter it", Cure: x.makeReadable(blocked, real)})
+	x.add(Finding{Level: level, Rule: "unreadable", Subject: dir,
+		Reason: variable + " contains it, and the pod's user may not enter it", Cure: x.makeReadable(blocked, real)})
 }
 
 // makeReadable returns the Dockerfile lines that let all users enter the directory blocked and
@@ -429,7 +443,8 @@ func (x *examiner) services() {
 			if err != nil || f.Kind != fs.ModeDir || x.writable(d) {
 				continue
 			}
-			x.add(Finding{Level: "error", Rule: "service", Subject: d, Reason: name + " writes to it, and the pod's user may not", Cure: x.makeWritable(real)})
+			x.add(Finding{Level: "error", Rule: "service", Subject: d,
+				Reason: name + " writes to it, and the pod's user may not", Cure: x.makeWritable(real)})
 		}
 		if why := rootServices[name]; why != "" {
 			x.add(Finding{Level: "error", Rule: "service", Subject: name, Reason: why})
@@ -487,8 +502,9 @@ func (x *examiner) userNames() {
 	if x.openshift {
 		reason += ", unless the cluster's runtime (CRI-O) adds it to /etc/passwd"
 	}
-	x.add(Finding{Level: "warning", Rule: "name", Subject: strings.Join(have, " "), Reason: reason + ": build with --entry, and make /etc/passwd writable for group 0",
-		Cure: []string{"RUN chgrp 0 /etc/passwd && chmod g=u /etc/passwd"}})
+	x.add(Finding{Level: "warning", Rule: "name", Subject: strings.Join(have, " "),
+		Reason: reason + ": build with --entry, and make /etc/passwd writable for group 0",
+		Cure:   []string{"RUN chgrp 0 /etc/passwd && chmod g=u /etc/passwd"}})
 }
 
 // hasLibrary reports whether a library is in one of the usual directories of dynamic loaders.
@@ -523,14 +539,18 @@ func interpreterOf(script string) []string {
 
 // systemDirs lists directories that do not belong to a single program, even if one starts
 // there.
-var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
-	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
+var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media",
+	"/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
+	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin",
+	"/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
 
 // systemBelow lists directories below which nothing belongs to a single program.
-var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
+var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/",
+	"/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
 
 // IsSystemDir reports whether a directory, given as a clean path, belongs to the system and
 // not to one program.
 func IsSystemDir(dir string) bool {
-	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(prefix string) bool { return strings.HasPrefix(dir, prefix) })
+	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow,
+		func(prefix string) bool { return strings.HasPrefix(dir, prefix) })
 }

@@ -18,7 +18,8 @@ import (
 // wrappers maps programs that run the command in their arguments to those of their options
 // that take a separate argument.
 var wrappers = map[string]string{
-	"tini": "-p -v -e", "tini-static": "", "dumb-init": "-r --rewrite", "catatonit": "", "env": "-u -C", "nice": "-n", "timeout": "-s -k", "nohup": "", "stdbuf": "-i -o -e",
+	"tini": "-p -v -e", "tini-static": "", "dumb-init": "-r --rewrite", "catatonit": "", "env": "-u -C",
+	"nice": "-n", "timeout": "-s -k", "nohup": "", "stdbuf": "-i -o -e",
 	"time": "", "catchsegv": "", "setsid": "",
 }
 
@@ -172,7 +173,8 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 		return real, f
 	}
 	if !x.may(f, mayRead) {
-		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: "it is a script, and the pod's user may not read it", Cure: []string{"RUN chmod a+rx " + text.Quote(real)}})
+		x.add(Finding{Level: "error", Rule: "program", Subject: p,
+			Reason: "it is a script, and the pod's user may not read it", Cure: []string{"RUN chmod a+rx " + text.Quote(real)}})
 	}
 	interpreter := interpreterOf(x.text(real))
 	if len(interpreter) > 1 && path.Base(interpreter[0]) == "env" {
@@ -191,13 +193,17 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 func (x *examiner) access(p, real string, f *unpack.File, blocked string) {
 	switch {
 	case blocked != "":
-		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, prefixOf(real))})
+		x.add(Finding{Level: "error", Rule: "program", Subject: p,
+			Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, prefixOf(real))})
 	case !x.may(f, mayExecute):
-		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)", f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + text.Quote(real)}})
+		x.add(Finding{Level: "error", Rule: "program", Subject: p,
+			Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)",
+				f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + text.Quote(real)}})
 	}
 	if f.Caps {
-		x.add(Finding{Level: "error", Rule: "capability", Subject: p, Reason: "it has file capabilities, which the pod does not allow: the kernel refuses to execute it",
-			Cure: []string{fmt.Sprintf("RUN cp %[1]s %[1]s.plain && mv %[1]s.plain %[1]s", text.Quote(real))}})
+		x.add(Finding{Level: "error", Rule: "capability", Subject: p,
+			Reason: "it has file capabilities, which the pod does not allow: the kernel refuses to execute it",
+			Cure:   []string{fmt.Sprintf("RUN cp %[1]s %[1]s.plain && mv %[1]s.plain %[1]s", text.Quote(real))}})
 	}
 	if f.Perm&0o4000 != 0 && f.UID == 0 {
 		x.add(Finding{Level: "warning", Rule: "setuid", Subject: p, Reason: "its set-user-id bit has no effect in the pod"})
@@ -237,8 +243,10 @@ func (x *examiner) argument(arg string) {
 	switch {
 	case (err != nil && !errors.Is(err, fs.ErrNotExist)) || f == nil || f.Kind != 0:
 	case blocked != "":
-		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, path.Dir(real))})
+		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p,
+			Reason: fmt.Sprintf("the pod's user may not enter %s", blocked), Cure: x.makeReadable(blocked, path.Dir(real))})
 	case !x.may(f, mayRead):
-		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: "the pod's user may not read it", Cure: []string{"RUN chmod a+r " + text.Quote(real)}})
+		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: "the pod's user may not read it",
+			Cure: []string{"RUN chmod a+r " + text.Quote(real)}})
 	}
 }

@@ -102,7 +102,8 @@ func checkEdits(e *cdi.ContainerEdits) error {
 // isMountPoint reports whether p is a valid path for a mount: absolute, without "..", and not
 // the root.
 func isMountPoint(p string) bool {
-	return filepath.IsAbs(p) && filepath.Clean(p) != "/" && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "\x00") && len(p) < maxPath
+	return filepath.IsAbs(p) && filepath.Clean(p) != "/" && !strings.Contains(p+"/", "/../") &&
+		!strings.Contains(p, "\x00") && len(p) < maxPath
 }
 
 // A cdiDevice is a device together with its spec, whose edits apply to all its devices.
@@ -331,7 +332,8 @@ func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
 		if m.Type != "tmpfs" {
 			return fmt.Errorf("the spec mounts a %s at %s; hpcc mounts only tmpfs, and files and directories of the host", m.Type, m.ContainerPath)
 		}
-		h.mounts = append(h.mounts, specs.Mount{Destination: filepath.Clean(m.ContainerPath), Type: "tmpfs", Source: "tmpfs", Options: m.Options})
+		h.mounts = append(h.mounts, specs.Mount{Destination: filepath.Clean(m.ContainerPath),
+			Type: "tmpfs", Source: "tmpfs", Options: m.Options})
 		return nil
 	}
 	dst := filepath.Clean(m.ContainerPath)

@@ -160,7 +160,8 @@ func (h *hardware) inImage(p string) bool {
 func (h *hardware) finish() {
 	s := h.spec
 	if len(h.libs)+len(h.programs) > 0 {
-		s.Mounts = append(s.Mounts, specs.Mount{Destination: privateDir, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "size=1m", "mode=755"}})
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: privateDir, Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "size=1m", "mode=755"}})
 	}
 	for _, dir := range []struct {
 		name  string
@@ -287,7 +288,8 @@ func (f *hostFiles) callerDirs() []string {
 // the loader's cache often lacks.
 func usualDirs(arch string) []string {
 	t := "/usr/lib/" + triplets[arch]
-	return []string{"/usr/local/nvidia/lib64", "/usr/lib64", t, t + "/nvidia/current", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib"}
+	return []string{"/usr/local/nvidia/lib64", "/usr/lib64", t, t + "/nvidia/current", "/usr/lib/wsl/lib",
+		"/run/opengl-driver/lib", "/usr/lib"}
 }
 
 // maxNames bounds how many names of one directory are read.

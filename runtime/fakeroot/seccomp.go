@@ -56,7 +56,8 @@ func kernelContinues() bool {
 func installListener(p []unix.SockFilter) (fd int, err error) {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	install := func(flags uintptr) (uintptr, unix.Errno) {
-		r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(&prog)))
+		r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+			unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|flags, uintptr(unsafe.Pointer(&prog)))
 		return r, errno
 	}
 	r, errno := install(waitKillable)
@@ -110,8 +111,10 @@ func (n *Notes) Reads() Reads {
 
 // faked are calls that succeed without effect, each with the capability that root needs for it.
 var faked = []struct{ nr, capability uint32 }{
-	{unix.SYS_SETUID, unix.CAP_SETUID}, {unix.SYS_SETREUID, unix.CAP_SETUID}, {unix.SYS_SETRESUID, unix.CAP_SETUID}, {unix.SYS_SETFSUID, unix.CAP_SETUID},
-	{unix.SYS_SETGID, unix.CAP_SETGID}, {unix.SYS_SETREGID, unix.CAP_SETGID}, {unix.SYS_SETRESGID, unix.CAP_SETGID}, {unix.SYS_SETFSGID, unix.CAP_SETGID},
+	{unix.SYS_SETUID, unix.CAP_SETUID}, {unix.SYS_SETREUID, unix.CAP_SETUID}, {unix.SYS_SETRESUID, unix.CAP_SETUID},
+	{unix.SYS_SETFSUID, unix.CAP_SETUID},
+	{unix.SYS_SETGID, unix.CAP_SETGID}, {unix.SYS_SETREGID, unix.CAP_SETGID}, {unix.SYS_SETRESGID, unix.CAP_SETGID},
+	{unix.SYS_SETFSGID, unix.CAP_SETGID},
 	{unix.SYS_SETGROUPS, unix.CAP_SETGID}, {unix.SYS_CAPSET, unix.CAP_SETPCAP},
 }
 

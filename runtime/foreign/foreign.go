@@ -236,7 +236,8 @@ func nssWrapper(preload string) string {
 			return f
 		}
 	}
-	for _, pattern := range []string{"/usr/lib/*-linux-gnu*/", "/lib/*-linux-gnu*/", "/usr/lib64/", "/usr/lib/", "/lib64/", "/lib/", "/usr/local/lib/", "/opt/conda/lib/"} {
+	for _, pattern := range []string{"/usr/lib/*-linux-gnu*/", "/lib/*-linux-gnu*/", "/usr/lib64/",
+		"/usr/lib/", "/lib64/", "/lib/", "/usr/local/lib/", "/opt/conda/lib/"} {
 		found, _ := filepath.Glob(pattern + "libnss_wrapper.so") // the pattern is valid
 		if len(found) > 0 {
 			return found[0]

@@ -147,5 +147,6 @@ func sigaction(signal uintptr, action, previous *kernelAction) {
 
 // sigmask replaces and returns the set of blocked signals. set and previous may be nil.
 func sigmask(set, previous *uint64) {
-	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(previous)), sigsetSize, 0, 0)
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(set)),
+		uintptr(unsafe.Pointer(previous)), sigsetSize, 0, 0)
 }

@@ -290,8 +290,10 @@ func (p *plan) noteIgnored() {
 		{l.Seccomp != nil, "linux.seccomp is not applied: hpcc separates file trees and does not confine programs, which have the user's own rights"},
 		{pr.ApparmorProfile != "", "process.apparmorProfile is not applied"},
 		{pr.SelinuxLabel != "" || l.MountLabel != "", "SELinux labels are not applied"},
-		{l.CgroupsPath != "" || limits(l.Resources), "cgroups and their limits are left to the scheduler: the program stays in the caller's cgroup"},
-		{l.IntelRdt != nil || l.Personality != nil || len(l.TimeOffsets) > 0 || l.MemoryPolicy != nil || len(l.NetDevices) > 0 || pr.Scheduler != nil || pr.IOPriority != nil || pr.ExecCPUAffinity != nil,
+		{l.CgroupsPath != "" || limits(l.Resources),
+			"cgroups and their limits are left to the scheduler: the program stays in the caller's cgroup"},
+		{l.IntelRdt != nil || l.Personality != nil || len(l.TimeOffsets) > 0 || l.MemoryPolicy != nil ||
+			len(l.NetDevices) > 0 || pr.Scheduler != nil || pr.IOPriority != nil || pr.ExecCPUAffinity != nil,
 			"intelRdt, personality, timeOffsets, memoryPolicy, netDevices, scheduler, ioPriority and execCPUAffinity are not applied"},
 	} {
 		if x.present {
@@ -303,7 +305,8 @@ func (p *plan) noteIgnored() {
 // limits reports whether the resources contain more than device rules, which every
 // configuration has.
 func limits(r *specs.LinuxResources) bool {
-	return r != nil && (r.Memory != nil || r.CPU != nil || r.Pids != nil || r.BlockIO != nil || len(r.HugepageLimits) > 0 || r.Network != nil || len(r.Rdma) > 0 || len(r.Unified) > 0)
+	return r != nil && (r.Memory != nil || r.CPU != nil || r.Pids != nil || r.BlockIO != nil ||
+		len(r.HugepageLimits) > 0 || r.Network != nil || len(r.Rdma) > 0 || len(r.Unified) > 0)
 }
 
 // isMapped reports whether id is mapped in this process's user namespace, according to file,

@@ -52,7 +52,8 @@ func (r *newRoot) console(socket int, size *specs.Box) error {
 		return fail(err)
 	}
 	if size != nil {
-		if err := unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Height), Col: uint16(size.Width)}); err != nil {
+		if err := unix.IoctlSetWinsize(master, unix.TIOCSWINSZ,
+			&unix.Winsize{Row: uint16(size.Height), Col: uint16(size.Width)}); err != nil {
 			return fail(err)
 		}
 	}

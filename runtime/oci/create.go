@@ -334,7 +334,8 @@ func abandon(proc *os.Process, err error) error {
 func receive(f *os.File, message string) error {
 	b := make([]byte, 64<<10)
 	n, err := f.Read(b)
-	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // ECONNRESET: the other side ended with unread messages
+	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) ||
+		errors.Is(err, unix.ECONNRESET) { // ECONNRESET: the other side ended with unread messages
 		return errEnded
 	}
 	if err != nil {
@@ -427,7 +428,8 @@ func (q *initRequest) execInit(p *plan) error {
 	if err := setInherited([]int{int(f.Fd())}, true); err != nil {
 		return err
 	}
-	return fmt.Errorf("executing hpcc again: %w", inherit.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
+	return fmt.Errorf("executing hpcc again: %w",
+		inherit.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
 }
 
 // supervise runs a container as a child and ends with its status.

@@ -36,7 +36,8 @@ func stateDir(root string, create bool) (string, error) {
 		d = filepath.Join(x, "hpcc")
 	}
 	refused := func(err error) error {
-		return text.Hint(fmt.Errorf("opening the state directory: %w", err), "set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
+		return text.Hint(fmt.Errorf("opening the state directory: %w", err),
+			"set XDG_RUNTIME_DIR to a directory of your own, or use --root DIR")
 	}
 	if d == "" {
 		parent, err := files.Trusted(os.TempDir())

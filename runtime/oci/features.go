@@ -26,7 +26,8 @@ func Features() *features.Features {
 			Namespaces: namespaces, Capabilities: caps.Names,
 			Cgroup:   &features.Cgroup{V1: &no, V2: &no, Systemd: &no, SystemdUser: &no, Rdma: &no},
 			Seccomp:  &features.Seccomp{Enabled: &no},
-			Apparmor: &features.Apparmor{Enabled: &no}, Selinux: &features.Selinux{Enabled: &no}, IntelRdt: &features.IntelRdt{Enabled: &no},
+			Apparmor: &features.Apparmor{Enabled: &no}, Selinux: &features.Selinux{Enabled: &no},
+			IntelRdt: &features.IntelRdt{Enabled: &no},
 		},
 	}
 }

@@ -238,7 +238,8 @@ func lookPath(name, path string) (string, error) {
 	exe, err := process.LookPath(name, path)
 	if err == nil {
 		if unix.Access(exe, unix.F_OK) != nil {
-			return "", &process.Error{Status: process.ExitNotFound, Err: fmt.Errorf("exec: %q: no such file or directory in the container", name)}
+			return "", &process.Error{Status: process.ExitNotFound,
+				Err: fmt.Errorf("exec: %q: no such file or directory in the container", name)}
 		}
 		if st, serr := os.Stat(exe); (serr == nil && st.IsDir()) || unix.Access(exe, unix.X_OK) != nil {
 			return "", &process.Error{Status: process.ExitNotExecutable, Err: fmt.Errorf("exec: %q: permission denied", name)}
@@ -247,7 +248,8 @@ func lookPath(name, path string) (string, error) {
 	}
 	var e *process.Error
 	if errors.As(err, &e) && e.Status == process.ExitNotFound {
-		return "", &process.Error{Status: process.ExitNotFound, Err: fmt.Errorf("exec: %q: executable file not found in $PATH (%s)", name, path)}
+		return "", &process.Error{Status: process.ExitNotFound,
+			Err: fmt.Errorf("exec: %q: executable file not found in $PATH (%s)", name, path)}
 	}
 	return "", err
 }

@@ -126,13 +126,15 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 
 // hasOwnNetwork reports whether the container has a new network namespace.
 func (r *newRoot) hasOwnNetwork() bool {
-	return slices.ContainsFunc(r.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace && n.Path == "" })
+	return slices.ContainsFunc(r.spec.Linux.Namespaces,
+		func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace && n.Path == "" })
 }
 
 // hostMounts maps types of kernel file systems to the host's mounts that replace them if a
 // user may not mount new ones: /proc without a pid namespace, /sys without a network
 // namespace, and control groups.
-var hostMounts = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
+var hostMounts = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup",
+	"cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
 
 // mountType mounts a file system other than a bind. For control groups, and if the kernel
 // refuses a type in hostMounts, it binds the host's mount.
@@ -199,7 +201,8 @@ func (r *newRoot) devices() error {
 		return err
 	}
 	defer unix.Close(dev)
-	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"} {
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
+		"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"} {
 		if err := unix.Symlinkat(target, dev, name); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("creating /dev/%s: %w", name, err)
 		}

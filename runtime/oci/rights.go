@@ -15,7 +15,8 @@ import (
 
 // setupCaps are the capabilities that an init with a nonzero ID in a new user namespace
 // keeps over exec to set up the container.
-var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE}
+var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SETUID,
+	unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE}
 
 // hasSysAdmin reports whether this process has CAP_SYS_ADMIN, so that it may mount and create
 // namespaces without a new user namespace.

@@ -19,7 +19,8 @@ var networkTypes = map[uint32]string{
 
 // localTypes are file systems of one node.
 var localTypes = map[uint32]string{
-	0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x2FC12FC1: "ZFS", 0x01021994: "tmpfs", 0x794C7630: "overlay", 0xF2F52010: "F2FS",
+	0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x2FC12FC1: "ZFS", 0x01021994: "tmpfs",
+	0x794C7630: "overlay", 0xF2F52010: "F2FS",
 }
 
 // storeFileSystem reports the file system of the store in dir and what follows from it.

@@ -51,7 +51,8 @@ func overlay(ctx context.Context, dir string) Feature {
 	case step == "mounting" && errors.Is(err, syscall.ENODEV):
 		f.Why, f.Ask = "the kernel does not support overlays; "+without, "modprobe overlay"
 	case step == "mounting" && errors.Is(err, syscall.EPERM):
-		f.Why, f.Ask = "users may not mount overlays ("+err.Error()+"); "+without, "Linux 5.11 or newer (this is "+kernelFile("/proc/sys/kernel/osrelease")+")"
+		f.Why, f.Ask = "users may not mount overlays ("+err.Error()+"); "+without,
+			"Linux 5.11 or newer (this is "+kernelFile("/proc/sys/kernel/osrelease")+")"
 	case step == attrStep && errors.Is(err, syscall.ENOTSUP):
 		f.Why = "the file system of " + dir + " does not support user extended attributes, in which an overlay records removals (tmpfs does since Linux 6.6, NFS since 4.2); " + without
 		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
@@ -91,7 +92,8 @@ func seccompFeature(ctx context.Context) Feature {
 	case step == "":
 		return Feature{State: No, Why: fmt.Sprintf("not tested: needs user namespaces (%v)", err)}
 	}
-	return Feature{State: No, Why: fmt.Sprintf("%s: %v; package managers fail in RUN", step, err), Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
+	return Feature{State: No, Why: fmt.Sprintf("%s: %v; package managers fail in RUN", step, err),
+		Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
 }
 
 // fuse checks the programs and devices that mount SquashFS files.
@@ -106,7 +108,8 @@ func fuse(context.Context) Feature {
 	}
 	unix.Close(fd)
 	if err := runtime.CanMountSquashFS(); err != nil {
-		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse exists, but %v; %s", errors.Unwrap(err), without), Ask: "install the package squashfuse"}
+		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse exists, but %v; %s", errors.Unwrap(err), without),
+			Ask: "install the package squashfuse"}
 	}
 	return Feature{State: OK, Why: "/dev/fuse and squashfuse"}
 }
@@ -132,7 +135,8 @@ func foreign(ctx context.Context) Feature {
 	switch {
 	case f.Why != "":
 	case canRegister:
-		f = Feature{State: Limited, Why: "the kernel supports it, but no static qemu is on PATH", Do: "put Debian's qemu-user-static on PATH"}
+		f = Feature{State: Limited, Why: "the kernel supports it, but no static qemu is on PATH",
+			Do: "put Debian's qemu-user-static on PATH"}
 	case step == "":
 		f = Feature{State: No, Why: fmt.Sprintf("nothing is registered with binfmt_misc, and registering needs user namespaces (%v)", err)}
 	default:
@@ -162,7 +166,8 @@ func gpu(context.Context) Feature {
 	}
 	for _, n := range nodes {
 		if err := unix.Access(n, unix.R_OK|unix.W_OK); err != nil {
-			return Feature{State: No, Why: fmt.Sprintf("%s: %v", n, err), Ask: "may users open " + n + "? (NVIDIA: NVreg_DeviceFileMode=0666; AMD: groups video and render)"}
+			return Feature{State: No, Why: fmt.Sprintf("%s: %v", n, err), Ask: "may users open " +
+				n + "? (NVIDIA: NVreg_DeviceFileMode=0666; AMD: groups video and render)"}
 		}
 	}
 	why := strings.Join(nodes, " ")

@@ -50,12 +50,14 @@ func storeFeature(dir string) Feature {
 	case p.NoExec:
 		return feature(No, elsewhere, "mounted noexec: no program of an image can be executed")
 	case p.Owner != os.Geteuid():
-		return feature(Limited, "use hpcc as an ordinary user", "files that you create belong to user ID %d: the server squashes your ID", p.Owner)
+		return feature(Limited, "use hpcc as an ordinary user",
+			"files that you create belong to user ID %d: the server squashes your ID", p.Owner)
 	case p.HardLink != nil:
 		return feature(Limited, elsewhere, "no hard links (%v): each hard link of an image takes the space of a file", p.HardLink)
 	case p.XAttr != nil:
 		return feature(Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and lose owners, set-ID bits and capabilities", p.XAttr)
-	case (p.Total > 0 && p.Free < lowSpace) || (p.Inodes > 0 && p.FreeInodes < lowInodes) || (p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+lowSpace):
+	case (p.Total > 0 && p.Free < lowSpace) || (p.Inodes > 0 && p.FreeInodes < lowInodes) ||
+		(p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+lowSpace):
 		return feature(Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
 	case len(exposed) > 0:
 		return feature(Limited, "set HPCC_STORE to a directory that only you can change, unless you trust these users", "%v", exposed[0])
@@ -69,7 +71,8 @@ func storeFeature(dir string) Feature {
 // isFull reports whether a file system has no space for an image. A file system without a
 // limit, such as some in memory, reports 0 of 0.
 func isFull(p files.System) bool {
-	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || (!p.ReadOnly && ((p.Total > 0 && p.Free < minSpace) || (p.Inodes > 0 && p.FreeInodes < minInodes)))
+	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) ||
+		(!p.ReadOnly && ((p.Total > 0 && p.Free < minSpace) || (p.Inodes > 0 && p.FreeInodes < minInodes)))
 }
 
 // fileSystemText describes a file system and its free space.
@@ -107,7 +110,8 @@ func localFeature() Feature {
 		stage = ""
 	}
 	for _, d := range []struct{ name, dir string }{
-		{"HPCC_STAGE", stage}, {"TMPDIR", os.Getenv("TMPDIR")}, {"XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR")}, {"", "/tmp"}, {"", "/dev/shm"},
+		{"HPCC_STAGE", stage}, {"TMPDIR", os.Getenv("TMPDIR")}, {"XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR")},
+		{"", "/tmp"}, {"", "/dev/shm"},
 	} {
 		if d.dir == "" || (d.name == "TMPDIR" && d.dir == "/tmp") {
 			continue
@@ -132,7 +136,8 @@ func localFeature() Feature {
 			Do: "set TMPDIR to the node's own disk", Ask: "is there a local disk on the nodes, mounted without noexec?"}
 	}
 	if len(exposed) > 0 {
-		return Feature{State: Limited, Why: strings.Join(append(exposed, why...), "; "), Do: "set HPCC_STAGE to a directory of this node that only you can change"}
+		return Feature{State: Limited, Why: strings.Join(append(exposed, why...), "; "),
+			Do: "set HPCC_STAGE to a directory of this node that only you can change"}
 	}
 	return Feature{State: OK, Why: strings.Join(why, "; ")}
 }
@@ -176,7 +181,8 @@ func gitFeature() Feature {
 		}
 	}
 	if len(missing) > 0 {
-		return Feature{State: Limited, Why: "not on PATH: " + strings.Join(missing, ", ") + "; builds cannot fetch repositories", Do: "load a module that has them"}
+		return Feature{State: Limited, Why: "not on PATH: " + strings.Join(missing, ", ") +
+			"; builds cannot fetch repositories", Do: "load a module that has them"}
 	}
 	return Feature{State: OK, Why: "git and ssh are on PATH; " + agent}
 }
@@ -185,7 +191,8 @@ func gitFeature() Feature {
 func Registry(host string) Check {
 	return Check{"registry " + host, false, func(ctx context.Context) Feature {
 		if err := store.Ping(ctx, host); err != nil {
-			return Feature{State: No, Why: err.Error(), Do: "pull on a machine that reaches it, then use hpcc save and hpcc load; or set HTTPS_PROXY",
+			return Feature{State: No, Why: err.Error(),
+				Do:  "pull on a machine that reaches it, then use hpcc save and hpcc load; or set HTTPS_PROXY",
 				Ask: "may this node open connections to " + host + "?"}
 		}
 		return Feature{State: OK, Why: "the registry answers"}

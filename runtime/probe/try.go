@@ -34,7 +34,8 @@ func trial(ctx context.Context, flag uintptr, test, dir string) (step string, er
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{trialName, test, dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | flag, Pdeathsig: syscall.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}}
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}}
 	cmd.Env = []string{}
 	out, err := cmd.Output()
 	if err != nil {
@@ -76,7 +77,8 @@ func runTrial(args []string) {
 		case "seccomp":
 			step, err = fakeroot.Try()
 		case "binfmt":
-			step, err = "mounting", unix.Mount("binfmt_misc", runtime.Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+			step, err = "mounting", unix.Mount("binfmt_misc", runtime.Handlers, "binfmt_misc",
+				unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 		}
 	}
 	var errno syscall.Errno

@@ -70,7 +70,8 @@ func EndBy(s syscall.Signal) {
 	signal.Reset(s)
 	// Go installs handlers for all signals, and some of them print.
 	var defaultAction [4]uintptr
-	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)), 0, 8, 0, 0) // 8 is the size of the kernel's signal sets
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&defaultAction)),
+		0, 8, 0, 0) // 8 is the size of the kernel's signal sets
 	_ = syscall.Kill(syscall.Getpid(), s)
 	time.Sleep(time.Second)
 }

@@ -30,7 +30,8 @@ func (r *Root) RecordAdded() {
 	}
 	defer unix.Close(dir)
 	// The file may be a link or FIFO of the image's program.
-	fd, err := unix.Openat(dir, path.Base(addedFile), unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o644)
+	fd, err := unix.Openat(dir, path.Base(addedFile),
+		unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return
 	}

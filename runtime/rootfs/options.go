@@ -42,7 +42,8 @@ var fileSystemFlags = map[string]uintptr{
 // propagations are the options for the propagation of later mounts.
 var propagations = map[string]uintptr{
 	"private": unix.MS_PRIVATE, "rprivate": unix.MS_PRIVATE | unix.MS_REC, "slave": unix.MS_SLAVE, "rslave": unix.MS_SLAVE | unix.MS_REC,
-	"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC, "unbindable": unix.MS_UNBINDABLE, "runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
+	"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC, "unbindable": unix.MS_UNBINDABLE,
+	"runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
 }
 
 // defaults are options that change nothing: they name a default, or only messages of the kernel.
@@ -208,7 +209,8 @@ func setAttr(fd int, change unix.MountAttr, recursive bool) error {
 		flags, rec = flags|unix.AT_RECURSIVE, unix.MS_REC
 	}
 	err := unix.MountSetattr(fd, "", flags, &change)
-	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) { // EINVAL: an attribute is unknown, such as nosymfollow before Linux 5.14
+	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err,
+		unix.EINVAL) { // EINVAL: an attribute is unknown, such as nosymfollow before Linux 5.14
 		return err
 	}
 	if change.Propagation != 0 {

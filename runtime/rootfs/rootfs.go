@@ -202,7 +202,8 @@ func (r *Root) Pivot() error {
 // writable, else on a tmpfs that shows the image's directory with the missing name added.
 func (r *Root) OpenMountPoint(dst string, wantDir bool) (at int, where string, err error) {
 	// An existing path needs one system call, if the kernel supports it (Linux 5.6).
-	fd, err := unix.Openat2(r.FD, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(r.FD, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
 		return checkKind(fd, path.Join("/", dst), wantDir)
 	}

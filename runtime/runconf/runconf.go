@@ -143,7 +143,8 @@ func splitArgs(line string, lookup func(string) (string, bool)) ([]string, error
 			if err := s.quoted(); err != nil {
 				return nil, err
 			}
-		case c == '~' && (s.word.Len() == 0 || strings.HasSuffix(s.word.String(), "=")) && (s.rest == "" || s.rest[0] == '/' || s.rest[0] == ':'):
+		case c == '~' && (s.word.Len() == 0 || strings.HasSuffix(s.word.String(), "=")) &&
+			(s.rest == "" || s.rest[0] == '/' || s.rest[0] == ':'):
 			if err := s.variable("HOME"); err != nil {
 				return nil, err
 			}

@@ -100,7 +100,8 @@ func Canonical(name string) (canonical string, ok bool) {
 	host, rest, hasSlash := strings.Cut(name, "/")
 	if hasSlash {
 		h, port, hasPort := strings.Cut(host, ":")
-		if !plain(h) || h == "library" || strings.HasSuffix(h, "docker.io") || (hasPort && (port == "" || !consistsOf(port, "0123456789"))) {
+		if !plain(h) || h == "library" || strings.HasSuffix(h, "docker.io") ||
+			(hasPort && (port == "" || !consistsOf(port, "0123456789"))) {
 			return "", false
 		}
 	} else {
@@ -117,7 +118,8 @@ func Canonical(name string) (canonical string, ok bool) {
 		rest = more
 	}
 	last, tag, tagged := strings.Cut(rest, ":")
-	if !plain(last) || (tagged && (tag == "" || !consistsOf(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"))) || len(name) > 100 {
+	if !plain(last) || (tagged && (tag == "" || !consistsOf(tag,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"))) || len(name) > 100 {
 		return "", false
 	}
 	if tagged && tag == "latest" {

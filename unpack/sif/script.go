@@ -31,7 +31,8 @@ type variables struct {
 }
 
 // atRun are variables whose values are only known at run time.
-var atRun = []string{"HOME", "USER", "LOGNAME", "PWD", "OLDPWD", "HOSTNAME", "SHELL", "UID", "EUID", "RANDOM", "SECONDS", "PPID", "BASH_SOURCE", "TMPDIR"}
+var atRun = []string{"HOME", "USER", "LOGNAME", "PWD", "OLDPWD", "HOSTNAME", "SHELL", "UID", "EUID",
+	"RANDOM", "SECONDS", "PPID", "BASH_SOURCE", "TMPDIR"}
 
 // defaults are the supported operators of expansions. Patterns take time that grows with the
 // square of a value's length.
@@ -87,7 +88,8 @@ func (v *variables) source(file, text string) (notes []string) {
 			continue
 		}
 		if skipped++; skipped <= maxNotes {
-			notes = append(notes, fmt.Sprintf("%s: line %d has no effect: %.200v; set its variables with --set-env", file, s.Pos().Line(), err))
+			notes = append(notes, fmt.Sprintf("%s: line %d has no effect: %.200v; set its variables with --set-env",
+				file, s.Pos().Line(), err))
 		}
 	}
 	if skipped > maxNotes {
@@ -201,7 +203,8 @@ func (v *variables) check(w *syntax.Word) (err error) {
 			if _, set := v.values[n.Param.Value]; !set && slices.Contains(atRun, n.Param.Value) {
 				err = fmt.Errorf("the value of $%s is known only at run time", n.Param.Value)
 			}
-			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || n.Length || n.Width || (n.Exp != nil && !slices.Contains(defaults, n.Exp.Op)) {
+			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil ||
+				n.Length || n.Width || (n.Exp != nil && !slices.Contains(defaults, n.Exp.Op)) {
 				err = errors.New("it has an unsupported expansion")
 			}
 			if n.Exp != nil && n.Exp.Word != nil {

@@ -162,7 +162,8 @@ func checkHeader(r io.ReaderAt, size int64) error {
 
 // object describes the object of a descriptor.
 func object(d format.Descriptor) Object {
-	o := Object{ID: d.ID(), Type: d.DataType().String(), Name: d.Name(), Group: d.GroupID(), Offset: d.Offset(), Size: d.Size(), kind: d.DataType()}
+	o := Object{ID: d.ID(), Type: d.DataType().String(), Name: d.Name(), Group: d.GroupID(),
+		Offset: d.Offset(), Size: d.Size(), kind: d.DataType()}
 	if fs, part, _, err := d.PartitionMetadata(); err == nil {
 		o.FileSystem, o.Partition = fs.String(), part.String()
 	}

@@ -47,11 +47,13 @@ func Write(f *os.File, c Content) error {
 	if len(c.Config.Config.Labels) > 0 {
 		add(format.DataLabels, bytes.NewReader(labels), format.OptObjectName("labels.json"))
 	}
-	add(format.DataPartition, &rootWriter{f: f, write: c.Root}, format.OptPartitionMetadata(format.FsSquash, format.PartPrimSys, c.Config.Architecture))
+	add(format.DataPartition, &rootWriter{f: f, write: c.Root},
+		format.OptPartitionMetadata(format.FsSquash, format.PartPrimSys, c.Config.Architecture))
 	if err != nil {
 		return fmt.Errorf("architecture %q: %w", c.Config.Architecture, err)
 	}
-	_, err = format.CreateContainer(f, format.OptCreateDeterministic(), format.OptCreateWithLaunchScript("#!/usr/bin/env run-singularity\n"),
+	_, err = format.CreateContainer(f, format.OptCreateDeterministic(),
+		format.OptCreateWithLaunchScript("#!/usr/bin/env run-singularity\n"),
 		format.OptCreateWithDescriptors(objects...), format.OptCreateWithCloseOnUnload(false))
 	return err
 }
@@ -134,7 +136,8 @@ func RootFiles(config *v1.ConfigFile, files Files) ([]RootFile, error) {
 		out = append(out, RootFile{Name: d, Mode: 0o1777, Dir: true, MountPoint: true})
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if path.Dir(name) == envDir && !isStandard(path.Base(name), true) && isEvaluated(c.Env, name, files[name]) { // or "export A=$A:b" would have its effect twice
+		if path.Dir(name) == envDir && !isStandard(path.Base(name), true) &&
+			isEvaluated(c.Env, name, files[name]) { // or "export A=$A:b" would have its effect twice
 			out = append(out, RootFile{Name: name, Mode: 0o755, Data: "#!/bin/sh\n", Replace: true})
 		}
 	}
@@ -145,7 +148,8 @@ func RootFiles(config *v1.ConfigFile, files Files) ([]RootFile, error) {
 		RootFile{Name: labelsFile, Mode: 0o644, Data: string(labels), Replace: true},
 		RootFile{Name: metaDir + "/actions/exec", Mode: 0o755, Data: action(`exec "$@"`)},
 		RootFile{Name: metaDir + "/actions/run", Mode: 0o755, Data: action(`exec /` + runscript + ` "$@"`)},
-		RootFile{Name: metaDir + "/actions/shell", Mode: 0o755, Data: action(`[ -x /bin/bash ] && exec /bin/bash --norc "$@"`, `exec /bin/sh "$@"`)},
+		RootFile{Name: metaDir + "/actions/shell", Mode: 0o755,
+			Data: action(`[ -x /bin/bash ] && exec /bin/bash --norc "$@"`, `exec /bin/sh "$@"`)},
 	), nil
 }
 

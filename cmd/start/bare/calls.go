@@ -87,7 +87,8 @@ func modeOf(dir int, path zstring, flags uintptr) (uint32, syscall.Errno) {
 // device returns the number of the file system of fd, or 0 on an error.
 func device(fd int) uint64 {
 	var st unix.Statx_t
-	if _, e := call(unix.SYS_STATX, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH, unix.STATX_TYPE, uintptr(unsafe.Pointer(&st))); e != 0 {
+	if _, e := call(unix.SYS_STATX, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH, unix.STATX_TYPE,
+		uintptr(unsafe.Pointer(&st))); e != 0 {
 		return 0
 	}
 	return uint64(st.Dev_major)<<32 | uint64(st.Dev_minor)
@@ -102,7 +103,8 @@ func mountAt(source, target, fstype zstring, flags uintptr, data zstring) bool {
 // setAttr changes the attributes of the mount of fd (mount_setattr(2)). flags may be
 // unix.AT_RECURSIVE.
 func setAttr(fd int, attr *unix.MountAttr, flags uintptr) bool {
-	_, e := call(unix.SYS_MOUNT_SETATTR, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH|flags, uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr))
+	_, e := call(unix.SYS_MOUNT_SETATTR, uintptr(fd), emptyString.at(), unix.AT_EMPTY_PATH|flags,
+		uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr))
 	return e == 0
 }
 

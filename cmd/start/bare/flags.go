@@ -88,7 +88,8 @@ func (r *run) isRun() bool {
 	}
 	// hpcc runs under other names when package runtime starts it and as "hpcc oci".
 	name := r.argv[0].text()
-	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") || (runtime.IsFront(unsafe.StringData(name)) && !r.isChRun()) {
+	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") ||
+		(runtime.IsFront(unsafe.StringData(name)) && !r.isChRun()) {
 		return false
 	}
 	for _, unusual := range [...]string{"HPCC_STAGE", "HPCC_NO_CONFIG", "HPCC_FOREIGN"} {

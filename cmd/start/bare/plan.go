@@ -459,7 +459,8 @@ func (r *run) planGPU() bool {
 			return false
 		}
 	}
-	for _, sign := range [...]zstring{"/etc/cdi\x00", "/var/run/cdi\x00", "/dev/nvidiactl\x00", "/dev/dxg\x00", "/dev/kfd\x00", "/dev/dri\x00"} {
+	for _, sign := range [...]zstring{"/etc/cdi\x00", "/var/run/cdi\x00", "/dev/nvidiactl\x00",
+		"/dev/dxg\x00", "/dev/kfd\x00", "/dev/dri\x00"} {
 		if _, e := modeOf(unix.AT_FDCWD, sign, 0); e != unix.ENOENT {
 			return false
 		}

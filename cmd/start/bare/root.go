@@ -23,7 +23,8 @@ func (r *run) enter() bool {
 	}
 	image, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	r.device = device(image)
-	if e != 0 || !r.openSources() || !mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE, emptyString) || !r.mountAccounts() {
+	if e != 0 || !r.openSources() || !mountAt(emptyString, "/\x00", emptyString, unix.MS_REC|unix.MS_SLAVE,
+		emptyString) || !r.mountAccounts() {
 		return false
 	}
 	if !r.mountImage(image) {
