@@ -90,7 +90,7 @@ func (c *call) options(ctx context.Context) []remote.Option {
 		remote.WithTransport(c),
 		remote.WithUserAgent("hpcc"),
 		remote.WithJobs(4),
-		// Package wait repeats requests; the library's retries ignore Retry-After and the
+		// Package web repeats requests; the library's retries ignore Retry-After and the
 		// context.
 		remote.WithRetryPredicate(func(error) bool { return false }),
 		remote.WithRetryStatusCodes(),

@@ -52,7 +52,8 @@ var ways = []way{
 		also: "Env.HOSTNAME Env.SLURMD_NODENAME Env.SLURM_JOB_NODELIST Env.SLURM_NODELIST Env.SLURM_TOPOLOGY_ADDR Host"},
 	{name: "gridengine", title: "Grid Engine", takes: "job", needs: []string{"gridengine"}, shell: `exec hpcc submit --to gridengine --wait --output C/out.{task} FLAGS IMAGE -- ARGS >&2`,
 		also: "Env.HOSTNAME Env.QUEUE Host Network NetworkSys Namespaces.net"},
-	{name: "pod", title: "pod", takes: "job", needs: []string{"kube"}, shell: `exec hpcc submit --to kubernetes --wait --output C/out.{task} FLAGS IMAGE -- ARGS >&2`,
+	// Threads of the entry program take process IDs, too.
+	{name: "pod", title: "pod", takes: "job", needs: []string{"kube"}, also: "Process.pid Process.session", shell: `exec hpcc submit --to kubernetes --wait --output C/out.{task} FLAGS IMAGE -- ARGS >&2`,
 		setUp: `for i in img other; do hpcc push $i $KUBE_REGISTRY/effects/$i:1; done
 			kubectl delete --ignore-not-found service/effects secret/effects
 			kubectl create service clusterip effects --tcp=80; kubectl create secret generic effects --from-literal=SECRET=mine`,

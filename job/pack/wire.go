@@ -49,21 +49,6 @@ const (
 	maxLine       = 4 << 10
 )
 
-// leaseVariable sets the lease, for example to 2m.
-const leaseVariable = "HPCC_PACK_LEASE"
-
-// leaseFrom returns the lease in an environment, at least a second, or the default.
-func leaseFrom(getenv func(string) string) time.Duration {
-	d, err := time.ParseDuration(getenv(leaseVariable))
-	if err != nil || d < time.Second {
-		return 30 * time.Second
-	}
-	return d
-}
-
-// expiry returns the time after which a worker without a coordinator has ended, with its tasks.
-func (p *Plan) expiry() time.Duration { return p.Lease + p.Lease/2 }
-
 // A wire is a connection whose sides have proved that they know the secret of the run.
 type wire struct {
 	conn    net.Conn

@@ -11,7 +11,7 @@ import (
 )
 
 // The methods in this file record requests of a build's programs for which the user has no
-// permission; package runtime reports these requests. Symbolic links in file are followed. If
+// permission; package runtime/fakeroot reports these requests. Symbolic links in file are followed. If
 // link is not empty, it is a symbolic link or FIFO in the directory file. The methods do not
 // return an error if a note cannot be written, because the program must continue.
 
