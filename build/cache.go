@@ -183,6 +183,9 @@ func checkImport(steps map[string]result, m *v1.Manifest) error {
 		if !stepKey().MatchString(key) {
 			return fmt.Errorf("damaged list of steps: key %.80q", key)
 		}
+		if r.Same != "" && !stepKey().MatchString(r.Same) {
+			return fmt.Errorf("damaged list of steps: step %.12s stands for %.80q", key, r.Same)
+		}
 		if l := r.Layer; l != nil {
 			if size, ok := sizes[l.Digest]; !ok || size != l.Size || !l.MediaType.IsLayer() {
 				return fmt.Errorf("damaged list of steps: layer %s of step %.12s is not in the manifest", l.Digest, key)

@@ -242,7 +242,7 @@ func (c Commit) image(base v1.Image, layer v1.Layer, created time.Time) (v1.Imag
 	if err != nil {
 		return nil, err
 	}
-	return EditConfig(img, raw, func(fields map[string]json.RawMessage) error {
+	return editConfig(img, raw, func(fields map[string]json.RawMessage) error {
 		set := map[string]any{"rootfs": now.RootFS, "history": now.History, "created": h.Created}
 		if c.Author != "" {
 			set["author"] = c.Author

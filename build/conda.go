@@ -127,9 +127,9 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
 }
 
-// PlanConda returns what Conda would install and download. It reads the base image only if
+// planConda returns what Conda would install and download. It reads the base image only if
 // its C library matters.
-func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+func planConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
 	ctx = o.context(ctx)
 	w, err := newCondaWork(ctx, s, o, 1)
 	if err != nil {

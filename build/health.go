@@ -33,7 +33,7 @@ func withStartInterval(img v1.Image, d time.Duration) (v1.Image, error) {
 	}
 	raw, err := img.RawConfigFile()
 	if err == nil {
-		img, err = EditConfig(img, raw, func(fields map[string]json.RawMessage) (err error) {
+		img, err = editConfig(img, raw, func(fields map[string]json.RawMessage) (err error) {
 			var config, check map[string]json.RawMessage
 			if err := json.Unmarshal(fields["config"], &config); err != nil {
 				return err

@@ -34,10 +34,11 @@ const outputHint = "write --output type=oci,dest=FILE"
 
 // ParseOutput reads the value of --output, a directory or KEY=VALUE,…, as in docker build.
 func ParseOutput(arg string) (o Output, err error) {
+	pairs := strings.Split(arg, ",")
 	if !strings.Contains(arg, "=") {
-		arg = "type=dir,dest=" + arg
+		o.kind, o.Dest, pairs = "dir", arg, nil
 	}
-	for _, kv := range strings.Split(arg, ",") {
+	for _, kv := range pairs {
 		k, v, _ := strings.Cut(kv, "=")
 		switch k {
 		case "type":

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// EditConfig returns img with another configuration: raw, after edit changed its fields. It keeps fields
+// editConfig returns img with another configuration: raw, after edit changed its fields. It keeps fields
 // that v1.ConfigFile does not know.
-func EditConfig(img v1.Image, raw []byte, edit func(fields map[string]json.RawMessage) error) (v1.Image, error) {
+func editConfig(img v1.Image, raw []byte, edit func(fields map[string]json.RawMessage) error) (v1.Image, error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, fmt.Errorf("reading the image's configuration: %w", err)

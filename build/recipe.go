@@ -129,7 +129,7 @@ func withPrefix(img v1.Image, prefix []string) (v1.Image, error) {
 	}
 	c := cfg.Config
 	c.Entrypoint = slices.Concat(prefix, c.Entrypoint)
-	return EditConfig(img, raw, func(fields map[string]json.RawMessage) (err error) {
+	return editConfig(img, raw, func(fields map[string]json.RawMessage) (err error) {
 		fields["config"], err = json.Marshal(c)
 		return err
 	})

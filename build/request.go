@@ -48,14 +48,10 @@ type Request struct {
 	LoadArchive func(ctx context.Context, file, name string) ([]string, error)
 	// CheckedTree returns the tree of an image after comparing it with the layers, for an Output.
 	CheckedTree func(ctx context.Context, img v1.Image) (string, error)
+	// LeftOut is called with the files that the tree of the image lacks.
+	LeftOut func(unpack.Report)
 	// Deliver is called when the image is in the store and the files are written, except for the lock.
-	Deliver func(context.Context, Result) error
-}
-
-// A Result is a built image in the store.
-type Result struct {
-	Digest  v1.Hash
-	LeftOut unpack.Report // files that the tree of the image lacks
+	Deliver func(ctx context.Context, digest v1.Hash) error
 }
 
 // A work is the state of one attempt to do what a request says.
@@ -107,7 +103,7 @@ func (r *Request) Plan(ctx context.Context, s *store.Store, show func(platform s
 	var moves []conda.Move
 	for i := range r.Platforms {
 		o := r.options(i)
-		env, err := PlanConda(ctx, s, r.condaOptions(o))
+		env, err := planConda(ctx, s, r.condaOptions(o))
 		if err != nil {
 			return err
 		}
@@ -247,6 +243,9 @@ func (w *work) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.LeftOut != nil {
+		w.LeftOut(left)
+	}
 	for _, o := range w.Outputs {
 		if err := o.write(ctx, w, native); err != nil {
 			return err
@@ -255,7 +254,7 @@ func (w *work) keep(ctx context.Context) error {
 	if err := w.writeDigests(native, digest); err != nil || w.Deliver == nil {
 		return err
 	}
-	return w.Deliver(ctx, Result{digest, left})
+	return w.Deliver(ctx, digest)
 }
 
 // event reports something about the image.

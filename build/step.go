@@ -170,7 +170,7 @@ func (st *stage) same(ctx context.Context, defined string, compute func() (strin
 		res.Same, err = compute()
 		return res, err
 	})
-	if err == nil && !stepKey().MatchString(res.Same) { // a damaged record
+	if err == nil && res.Same == "" { // a record of another kind
 		return compute()
 	}
 	return res.Same, err
@@ -191,6 +191,10 @@ func (st *stage) cached(key string) (result, bool) {
 	}
 	if err != nil {
 		st.b.badRecord(key, err)
+		return result{}, false
+	}
+	if res.Same != "" && !stepKey().MatchString(res.Same) {
+		st.b.badRecord(key, fmt.Errorf("%.80q is not the key of a step", res.Same))
 		return result{}, false
 	}
 	if res.Layer != nil && !st.b.store.HasLayer(*res.Layer) {

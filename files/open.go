@@ -52,9 +52,23 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	b, err := ReadAll(f, limit)
+	if errors.As(err, new(sizeError)) {
+		err = &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	return b, err
+}
+
+// sizeError is the limit, in bytes, of something that is larger.
+type sizeError int64
+
+func (e sizeError) Error() string { return fmt.Sprintf("the file has more than %d bytes", int64(e)) }
+
+// ReadAll is [io.ReadAll] for something that may have at most limit bytes.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(b)) > limit {
-		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("the file has more than %d bytes", limit)}
+		return nil, sizeError(limit)
 	}
 	return b, err
 }

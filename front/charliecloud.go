@@ -175,12 +175,6 @@ var refusedByCharliecloud = map[string][2]string{
 // names of its directories, in which % is / and + is a colon.
 func CharliecloudName(ref string) string { return strings.NewReplacer("%", "/", "+", ":").Replace(ref) }
 
-// IsPath reports whether an image is written as a path.
-func IsPath(image string) bool {
-	return strings.HasPrefix(image, "/") || image == "." || image == ".." || strings.HasPrefix(image, "./") ||
-		strings.HasPrefix(image, "../")
-}
-
 // isSquashFS reports whether an image is a SquashFS file, whatever its name.
 func isSquashFS(image string) bool { return ready.IsImageFile(image) || isRegular(image) }
 
@@ -218,7 +212,7 @@ func readChRun(args, environ []string) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, store := l.storage(); !IsPath(image) {
+	if _, store := l.storage(); !ready.IsPath(image) {
 		run = append(run, store...)
 	}
 	run = append(run, (&imageSource{argument: image, isFile: isRegular(image)}).flags()...)
@@ -257,7 +251,7 @@ func (l *chLine) chRunOptions(image, old string) ([]string, error) {
 	fake, discards := l.value("-W", "--write-fake")
 	home := l.has("--home")
 	write := l.has("-w", "--write") && !discards && !isSquashFS(image) // a SquashFS file is read-only in any case
-	if write && !IsPath(image) {
+	if write && !ready.IsPath(image) {
 		return nil, refusal("ch-run", "-w", "it cannot be used with the name of an image, because all runs share its files",
 			"-W discards the changes; or ch-convert "+image+" DIR, then ch-run -w DIR")
 	}

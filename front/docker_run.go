@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"hpcc/store/ready"
 )
 
 // Options of run.
@@ -130,7 +132,7 @@ func (d *docker) run(args []string) (*Request, error) {
 		return nil, err
 	}
 	image := args[0]
-	if IsPath(image) {
+	if ready.IsPath(image) {
 		return nil, refusal(d.program, image, "it is not the name of an image", "hpcc run "+image+" runs the image in a directory or file")
 	}
 	r := &Request{NoStdin: d.on["--interactive"] == "", Failed: ownFailures["docker"]}

@@ -10,7 +10,7 @@ import (
 )
 
 // A Tail is the current end of a record that may still grow. It reads the file's header
-// once, and then the end of the added lines, within [TailBytes].
+// once, and then the end of the added lines, within tailBytes.
 type Tail struct {
 	Header  Header   // without a kind: the record has not started
 	Samples []Sample // the last ones, at least a second before the last if available
@@ -61,7 +61,7 @@ func (t *Tail) readFrom(f io.ReaderAt, size int64) error {
 }
 
 // lastLines returns the last complete lines of a file of this size after offset from, within
-// [TailBytes], and the offset of their end.
+// tailBytes, and the offset of their end.
 func lastLines(f io.ReaderAt, from, size int64) (text []byte, end int64, err error) {
 	begin := max(from, size-tailBytes)
 	text = make([]byte, max(0, size-begin))
@@ -148,7 +148,7 @@ func ReadTail(in io.Reader) (*Tail, error) {
 	return t, nil
 }
 
-// WriteTail writes the header and the last complete lines of a record, within [TailBytes]: a
+// WriteTail writes the header and the last complete lines of a record, within tailBytes: a
 // short record for remote readers.
 func WriteTail(out io.Writer, file string) error {
 	f, st, err := openRecord(file)

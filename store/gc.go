@@ -140,8 +140,7 @@ func (g *collector) temps(context.Context) error {
 		if err != nil {
 			continue
 		}
-		alive, known := parseOwner(e.Name()).alive(me)
-		if alive || (!known && time.Since(fi.ModTime()) < 24*time.Hour) {
+		if !parseOwner(e.Name()).abandoned(me, fi.ModTime()) {
 			continue
 		}
 		g.rep.Temps++

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"hpcc/files"
 )
@@ -28,17 +29,14 @@ func thisProcess() (owner, error) {
 	if err != nil {
 		return owner{}, err
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return owner{}, err
+	o := owner{host: strings.ReplaceAll(host, ".", "_"), pid: os.Getpid(), start: started(os.Getpid())}
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil { // a container may hide it
+		o.boot = strings.TrimSpace(string(boot))
 	}
-	o := owner{host: strings.ReplaceAll(host, ".", "_"), boot: strings.TrimSpace(string(boot)),
-		pid: os.Getpid(), start: started(os.Getpid())}
-	fi, err := os.Stat("/proc/self/ns/pid")
-	if err == nil {
+	if fi, err := os.Stat("/proc/self/ns/pid"); err == nil {
 		o.space = fi.Sys().(*syscall.Stat_t).Ino
 	}
-	return o, err
+	return o, nil
 }
 
 func (o owner) String() string {
@@ -62,10 +60,17 @@ func parseOwner(name string) (o owner) {
 // alive reports whether the process still runs. This process, me, does not know it (known is false) of
 // processes of another host, boot or PID namespace.
 func (o owner) alive(me owner) (alive, known bool) {
-	if o.host != me.host || o.boot != me.boot || o.space != me.space {
+	if o.boot == "" || o.space == 0 || o.host != me.host || o.boot != me.boot || o.space != me.space {
 		return false, false
 	}
 	return started(o.pid) == o.start, true
+}
+
+// abandoned reports whether a file of the process, last changed at a time, is a leftover: the process has
+// ended, or nothing is known of it and the file has not changed for a day.
+func (o owner) abandoned(me owner, changed time.Time) bool {
+	alive, known := o.alive(me)
+	return !alive && (known || time.Since(changed) >= 24*time.Hour)
 }
 
 // started returns the start time of a process in clock ticks (proc_pid_stat(5), field 22), or 0 if there
@@ -129,10 +134,9 @@ func Sibling(final string) (string, error) {
 		return "", err
 	}
 	for _, e := range entries {
-		if rest, ok := strings.CutPrefix(e.Name(), prefix); ok {
-			if alive, known := parseOwner(rest).alive(me); known && !alive {
-				files.RemoveAll(filepath.Join(dir, e.Name()))
-			}
+		rest, ok := strings.CutPrefix(e.Name(), prefix)
+		if fi, err := e.Info(); ok && err == nil && parseOwner(rest).abandoned(me, fi.ModTime()) {
+			files.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
 	tmp, err := os.MkdirTemp(dir, prefix+me.String())

@@ -20,22 +20,22 @@ import (
 	"hpcc/store"
 )
 
-// maxProblems bounds how many differences [CheckTree] describes.
+// maxProblems bounds how many differences [checkTree] describes.
 const maxProblems = 20
 
-// A TreeError reports a tree that differs from its image.
-type TreeError struct {
+// A treeError reports a tree that differs from its image.
+type treeError struct {
 	Dir      string
 	Problems []string // the first differences, each with its path
 	Count    int      // number of all differences
 }
 
-func (e *TreeError) Error() string {
+func (e *treeError) Error() string {
 	return fmt.Sprintf("tree %s differs from its image: %s", e.Dir, e.problems())
 }
 
 // problems describes the differences: the first one, and the number of the others.
-func (e *TreeError) problems() string {
+func (e *treeError) problems() string {
 	if e.Count == 1 {
 		return e.Problems[0]
 	}
@@ -69,8 +69,8 @@ func VerifyTrees(ctx context.Context, s *store.Store, damaged map[string]bool, r
 			continue
 		}
 		rel := filepath.Join("trees", hex)
-		var differs *TreeError
-		switch err := CheckTree(ctx, img, filepath.Join(s.Dir(), rel)); {
+		var differs *treeError
+		switch err := checkTree(ctx, img, filepath.Join(s.Dir(), rel)); {
 		case errors.As(err, &differs):
 			report(store.Finding{Path: rel, Reason: "differs from its layers: " + differs.problems(), Images: s.NamesOf(h),
 				Cure: "nothing to do: the next run unpacks it again; programs that run in it now have read the damaged files"})
@@ -90,11 +90,11 @@ func all(list []v1.Descriptor, f func(v1.Descriptor) bool) bool {
 	return !slices.ContainsFunc(list, func(d v1.Descriptor) bool { return !f(d) })
 }
 
-// CheckTree compares the layers of an image with the tree in dir: the names, kinds, sizes
+// checkTree compares the layers of an image with the tree in dir: the names, kinds, sizes
 // and bytes of all files, the targets of links and the image's configuration. It ignores
-// modes, times, extended attributes, devices and FIFOs. It returns a [TreeError] if they
+// modes, times, extended attributes, devices and FIFOs. It returns a [treeError] if they
 // differ.
-func CheckTree(ctx context.Context, img v1.Image, dir string) error {
+func checkTree(ctx context.Context, img v1.Image, dir string) error {
 	config, err := img.RawConfigFile()
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func CheckTree(ctx context.Context, img v1.Image, dir string) error {
 		return nil
 	}
 	slices.Sort(c.problems)
-	return &TreeError{dir, c.problems, c.count}
+	return &treeError{dir, c.problems, c.count}
 }
 
 // A treeCheck collects differences.

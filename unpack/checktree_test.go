@@ -10,7 +10,7 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// CheckTree finds every kind of difference that it documents, and none in a tree as it was
+// checkTree finds every kind of difference that it documents, and none in a tree as it was
 // unpacked.
 func TestCheckTree(t *testing.T) {
 	for what, change := range map[string]func(dir string) error{
@@ -42,8 +42,8 @@ func TestCheckTree(t *testing.T) {
 			_, err := Image(t.Context(), img, dir, Options{})
 			testenv.Check(t, err)
 			testenv.Check(t, change(dir))
-			err = CheckTree(t.Context(), img, dir)
-			var differs *TreeError
+			err = checkTree(t.Context(), img, dir)
+			var differs *treeError
 			switch {
 			case what == "" && err != nil:
 				t.Error(err)

@@ -86,7 +86,7 @@ func TestListIsTheTree(t *testing.T) {
 		if got, want := listed(t, f), listing(t, dir); got != want {
 			t.Errorf("%q is listed as\n%s\n\nthe tree:\n%s", layers, got, want)
 		}
-		if err := CheckTree(context.Background(), img, dir); err != nil {
+		if err := checkTree(context.Background(), img, dir); err != nil {
 			t.Errorf("%q: %v", layers, err)
 		}
 	}

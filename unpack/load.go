@@ -148,11 +148,11 @@ func CheckedTree(ctx context.Context, s *store.Store, img v1.Image) (tree string
 		if err != nil {
 			return "", notes, err
 		}
-		err = CheckTree(ctx, img, tree)
+		err = checkTree(ctx, img, tree)
 		if err == nil {
 			return tree, append(notes, rep.Notes()...), nil
 		}
-		var differs *TreeError
+		var differs *treeError
 		if again || !errors.As(err, &differs) {
 			return "", notes, err
 		}

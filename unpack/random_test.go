@@ -174,7 +174,7 @@ func TestRandomImages(t *testing.T) {
 		if got != m.String() {
 			t.Fatalf("image %d:\n%s\n\ngives\n%s\n\nwant\n%s", n, text, got, m)
 		}
-		if err := CheckTree(context.Background(), img, dir); err != nil {
+		if err := checkTree(context.Background(), img, dir); err != nil {
 			t.Fatalf("image %d:\n%s\n\n%v", n, text, err)
 		}
 	}

@@ -34,7 +34,7 @@ func checkShared(t *testing.T, s *store.Store, lower string, img v1.Image, text 
 	if after := closely(t, lower); after != before {
 		t.Errorf("%s\n\nchanges the tree below from\n%s\n\nto\n%s", text, before, after)
 	}
-	if err := CheckTree(t.Context(), img, dir); err != nil {
+	if err := checkTree(t.Context(), img, dir); err != nil {
 		t.Errorf("%s\n\n%v", text, err)
 	}
 	return dir
@@ -123,7 +123,7 @@ func TestUnsharedTree(t *testing.T) {
 			img := imageOf(t, base, more)
 			dir, _, err := Tree(t.Context(), s, img, Options{})
 			testenv.Check(t, err)
-			testenv.Check(t, CheckTree(t.Context(), img, dir))
+			testenv.Check(t, checkTree(t.Context(), img, dir))
 			if readable := os.Geteuid() == 0 && what == "an unreadable directory"; !readable && sameInode(t, lower, dir, "g") {
 				t.Error("it shares a file with the unusable tree")
 			}

@@ -378,13 +378,13 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 	a.Progress = t.Event
 	a.LoadArchive = func(ctx context.Context, file, name string) ([]string, error) { return loadAny(ctx, s, file, name) }
 	a.CheckedTree = func(ctx context.Context, img v1.Image) (string, error) { return checkedTree(ctx, s, img) }
-	a.Deliver = func(ctx context.Context, r build.Result) error {
-		reportLeftOut(r.LeftOut)
+	a.LeftOut = reportLeftOut
+	a.Deliver = func(ctx context.Context, digest v1.Hash) error {
 		t.Built()
 		if to != nil {
 			return to.send(ctx, s)
 		}
-		_, err := fmt.Println(r.Digest)
+		_, err := fmt.Println(digest)
 		return err
 	}
 	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt

@@ -114,9 +114,6 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	return w.Serve(ctx, &tunnel.Guard{Open: a.open, Advice: "; --open lets every user of this machine connect", Say: sayLine})
 }
 
-// sayLine prints a message that another package composed.
-func sayLine(text string) { say("%s", text) }
-
 // announce prints the address of the port, on this machine and on a laptop.
 func (a *forwardArgs) announce(id string, w *dispatch.Forward) error {
 	t, service, route := w.Task, w.Service, w.Tunnel.Route

@@ -28,6 +28,3 @@ func parseFrom(c *cli.Context) prepare.From {
 	return prepare.From{Files: c.StringSlice("from"), Dialect: job.Target(c.String("dialect")), Report: c.String("report"),
 		Strict: c.Bool("strict") || (c.Command.Name == "submit" && !c.IsSet("strict"))}
 }
-
-// maxInput is the maximum size of scripts and other files of a job, in bytes.
-const maxInput = 16 << 20

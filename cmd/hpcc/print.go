@@ -15,6 +15,9 @@ func say(format string, a ...any) {
 	fmt.Fprintf(os.Stderr, "hpcc: %s\n", text.Printable(fmt.Sprintf(format, a...)))
 }
 
+// sayLine prints a message that another package composed.
+func sayLine(line string) { say("%s", line) }
+
 // warn prints warnings, each on one line.
 func warn(warnings []string) {
 	for _, w := range warnings {

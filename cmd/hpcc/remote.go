@@ -320,10 +320,9 @@ func lockJob(ctx context.Context, st *store.Store, id string) (release func()) {
 // readTasks reads the task records of a job and warns about unreadable ones.
 func readTasks(home string) ([]job.Task, error) {
 	tasks, err := job.Tasks(home)
-	var bad *job.RecordsError
-	if errors.As(err, &bad) {
-		warn([]string{bad.Error()})
-		err = nil
+	warning, err := job.Readable(err)
+	if warning != "" {
+		warn([]string{warning})
 	}
 	return tasks, err
 }

@@ -188,7 +188,7 @@ func waitFor(ctx context.Context, st *store.Store, s *dispatch.Submission) error
 // waitEnd waits for the end of a job.
 func waitEnd(ctx context.Context, st *store.Store, s *dispatch.Submission) error {
 	lock := func(ctx context.Context) func() { return lockJob(ctx, st, s.ID) }
-	return s.Wait(ctx, st.Jobs(), lock, func(text string) { say("%s", text) })
+	return s.Wait(ctx, st.Jobs(), lock, sayLine)
 }
 
 // reportFit is send for --dry-run: it prints where and when the job would start.

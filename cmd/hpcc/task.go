@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -119,7 +118,7 @@ func parseTask(c *cli.Context, a *taskArgs) (err error) {
 		return text.Usagef("--signal: %w", err)
 	}
 	if c.Bool("stdin") {
-		if r.Stdin, err = io.ReadAll(io.LimitReader(files.Stdin(), maxInput)); err != nil {
+		if r.Stdin, err = files.ReadAll(files.Stdin(), maxScript); err != nil {
 			return fmt.Errorf("reading the script of the task: %w", err)
 		}
 	}
@@ -161,3 +160,6 @@ func (a *taskArgs) run(ctx context.Context) error {
 	}
 	return exitStatus(status)
 }
+
+// maxScript is the maximum size of a script on standard input, in bytes.
+const maxScript = 16 << 20

@@ -116,7 +116,7 @@ const ChImage = "ch-image"
 func (c *Storage) Convert(ctx context.Context, from, in, to, out string, replace bool) (notes []string, err error) {
 	if from == ChImage {
 		in = front.CharliecloudName(in)
-	} else if !front.IsPath(in) {
+	} else if !ready.IsPath(in) {
 		in = "./" + in
 	}
 	if err := checkOld(to, out, replace); err != nil {

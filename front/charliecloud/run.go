@@ -9,12 +9,13 @@ import (
 	"hpcc/envfile"
 	"hpcc/front"
 	"hpcc/store"
+	"hpcc/store/ready"
 )
 
 // Image returns the image that ch-run runs: a file with any name, or an image that is written as
 // the name of its directory in Charliecloud's storage.
 func Image(image string) string {
-	if _, err := store.Canonical(image); err == nil || front.IsPath(image) {
+	if _, err := store.Canonical(image); err == nil || ready.IsPath(image) {
 		return image
 	}
 	if _, err := os.Stat(image); err == nil {

@@ -28,7 +28,7 @@ var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*/[A-Za-z0-9][A-
 // DefaultModule returns a module's name and version for an image.
 func DefaultModule(image string) string {
 	base := path.Base(filepath.ToSlash(image))
-	if fi, err := os.Stat(image); ready.IsImageFile(image) && err == nil && fi.Mode().IsRegular() {
+	if ready.NamesImageFile(image) {
 		base = strings.TrimSuffix(base, path.Ext(base))
 	}
 	base, _, _ = strings.Cut(base, "@")

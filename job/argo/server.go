@@ -28,7 +28,7 @@ import (
 )
 
 // The variables that locate an Argo server: those of the argo command, and two for files. They are
-// stored with a [Cluster], so that a job's status finds the server again.
+// stored with a cluster, so that a job's status finds the server again.
 const (
 	ServerVariable     = "ARGO_SERVER"               // URL, or host:port
 	TokenFileVariable  = "ARGO_TOKEN_FILE"           // path; instead of the token

@@ -113,7 +113,7 @@ func (w *Forward) Close() error {
 func (s *Submission) Forward(ctx context.Context, dir string, index int, f Forwarding, via string, open bool,
 	report func(string)) (*Forward, error) {
 	if index == AnyTask && f.Name != "" {
-		index = s.ServiceTask(dir, f.Name)
+		index = s.serviceTask(dir, f.Name)
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Submission) Forward(ctx context.Context, dir string, index int, f Forwa
 			return nil, err
 		}
 	}
-	link, err := s.OpenTunnel(ctx, t, service.Port, program, via, report)
+	link, err := s.openTunnel(ctx, t, service.Port, program, via, report)
 	if err != nil {
 		return nil, err
 	}

@@ -57,8 +57,8 @@ func (s *Submission) Service(dir string, t *job.Task, name string) (*Service, er
 	return &Service{Port: port, Why: "it is the program's default"}, nil
 }
 
-// ServiceTask returns the task with a companion of that name, or [AnyTask] if there is none.
-func (s *Submission) ServiceTask(dir, name string) int {
+// serviceTask returns the task with a companion of that name, or [AnyTask] if there is none.
+func (s *Submission) serviceTask(dir, name string) int {
 	if b, err := job.ReadCompanion(filepath.Join(dir, s.ID), name); err == nil && b != nil {
 		return b.Task
 	}

@@ -13,10 +13,10 @@ import (
 	"hpcc/text"
 )
 
-// A NoProgramError reports that a remote site has no hpcc at the expected path.
-type NoProgramError struct{ Site *Site }
+// A noProgramError reports that a remote site has no hpcc at the expected path.
+type noProgramError struct{ Site *Site }
 
-func (e *NoProgramError) Error() string {
+func (e *noProgramError) Error() string {
 	return fmt.Sprintf("site %s: %s not found (ssh %s)", e.Site.Name, e.Site.program(), e.Site.SSH)
 }
 
@@ -103,7 +103,7 @@ func (t *Site) Fault(err error, stderr string) error {
 	case exit.ExitCode() == sshFailed:
 		return fmt.Errorf("site %s: ssh %s: %s", t.Name, t.SSH, strings.TrimPrefix(lastLine(stderr, "no connection"), "ssh: "))
 	case exit.ExitCode() == notFound, exit.ExitCode() == notAProgram:
-		return &NoProgramError{t}
+		return &noProgramError{t}
 	case !exit.Exited():
 		return fmt.Errorf("site %s: ssh: %w", t.Name, err)
 	}
@@ -140,7 +140,7 @@ func (t *Site) Ask(ctx context.Context, terminal bool, limit time.Duration, argv
 // Hint adds a hint to an error of the site, if another version of hpcc there can help.
 func (t *Site) Hint(err error) error {
 	switch {
-	case errors.As(err, new(*NoProgramError)):
+	case errors.As(err, new(*noProgramError)):
 		return text.Hint(err, "hpcc sites --install %s installs it", t.Name)
 	case strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unknown flag"):
 		return text.Hint(err, "the site has an older hpcc; update it with hpcc sites --install %s", t.Name)

@@ -12,10 +12,10 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// OpenTunnel opens a tunnel to a port on the node of a running task, by the first route that
-// works or by the one named via. program is the path of hpcc on the nodes. OpenTunnel calls
+// openTunnel opens a tunnel to a port on the node of a running task, by the first route that
+// works or by the one named via. program is the path of hpcc on the nodes. openTunnel calls
 // report with each failed attempt.
-func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, program, via string,
+func (s *Submission) openTunnel(ctx context.Context, t *job.Task, port int, program, via string,
 	report func(string)) (*tunnel.Tunnel, error) {
 	if k := s.keeper(); k != nil {
 		return k.Forward(s.Within(ctx), t, port)

@@ -463,7 +463,7 @@ func (l *survey) unrecorded(ended map[int]bool) (list []int) {
 	return list
 }
 
-// recordAttempt writes the records of pods. All pods of a task that have not succeeded must be among them.
+// record writes the records of pods. All pods of a task that have not succeeded must be among them.
 func (l *survey) record(pods []podState) error {
 	var st batch.State
 	learnPods(&st, pods, func(k int) bool { return l.failed[k] || (!l.completed[k] && (l.job == nil || l.job.ended())) })

@@ -121,7 +121,7 @@ func (f *fake) expect(want string) {
 	}
 }
 
-// coordinate runs Coordinate, and returns a function that waits for its result.
+// coordinate runs assignTasks, and returns a function that waits for its result.
 func coordinate(t testing.TB, p *Plan) func() (bool, error) {
 	type result struct {
 		ok  bool
@@ -167,7 +167,7 @@ func TestCoordinator(t *testing.T) {
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); ok || err != nil {
-		t.Errorf("Coordinate = %v, %v; want a failed task", ok, err)
+		t.Errorf("assignTasks = %v, %v; want a failed task", ok, err)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestSuccessor(t *testing.T) {
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); ok || err != nil {
-		t.Errorf("Coordinate = %v, %v; want failed tasks", ok, err)
+		t.Errorf("assignTasks = %v, %v; want failed tasks", ok, err)
 	}
 	var r job.Records
 	testenv.Check(t, r.Survey(p.dir))
@@ -213,7 +213,7 @@ func TestSuccessorAtOnce(t *testing.T) {
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); !ok || err != nil {
-		t.Errorf("Coordinate = %v, %v; want success", ok, err)
+		t.Errorf("assignTasks = %v, %v; want success", ok, err)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestReconnect(t *testing.T) {
 	w.expect("done")
 	w.conn.Close()
 	if ok, err := ended(); !ok || err != nil {
-		t.Errorf("Coordinate = %v, %v; want success", ok, err)
+		t.Errorf("assignTasks = %v, %v; want success", ok, err)
 	}
 }
 
@@ -362,7 +362,7 @@ func BenchmarkCoordinator(b *testing.B) {
 			}
 			g.Wait()
 			if ok, err := ended(); !ok || err != nil {
-				b.Errorf("Coordinate = %v, %v", ok, err)
+				b.Errorf("assignTasks = %v, %v", ok, err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 		})

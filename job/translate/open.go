@@ -2,7 +2,6 @@ package translate
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -35,7 +34,7 @@ func (ds Translator) Open(name string, dialect job.Target, dir, home string) (So
 	switch _, serr := os.Stat(name); {
 	case name == "-":
 		s.Name = "stdin"
-		s.Text, err = io.ReadAll(io.LimitReader(files.Stdin(), maxFile))
+		s.Text, err = files.ReadAll(files.Stdin(), maxFile)
 	case serr != nil && ds.IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:

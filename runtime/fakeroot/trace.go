@@ -13,7 +13,7 @@ import (
 	"hpcc/runtime/process"
 )
 
-// If the kernel lacks seccomp notification (before Linux 5.0), a child of [Command] traces
+// If the kernel lacks seccomp notification (before Linux 5.0), a child of runtime.Command traces
 // its program instead. The filter stops the program at the same calls (SECCOMP_RET_TRACE,
 // ptrace(2)). The child sends each call to the parent, which answers it like a notification.
 // All processes that the program starts are traced from their first instruction. The child
