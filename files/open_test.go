@@ -16,6 +16,21 @@ import (
 	"hpcc/testdata/testenv"
 )
 
+// TestReadAll checks that what is larger than the limit is refused, not cut.
+func TestReadAll(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	testenv.Check(t, os.WriteFile(file, []byte("12345"), 0o600))
+	for limit, want := range map[int64]string{4: "", 5: "12345", 6: "12345"} {
+		got, err := ReadAll(bytes.NewReader([]byte("12345")), limit)
+		if string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("limit %d: %q, %v", limit, got, err)
+		}
+		if named, nerr := ReadFile(file, limit); string(named) != want || (nerr == nil) != (want != "") {
+			t.Errorf("limit %d of a file: %q, %v", limit, named, nerr)
+		}
+	}
+}
+
 // TestOpen runs itself as a child process, because it tests signals. SIGINT and SIGTERM must
 // end the wait for a FIFO without a writer and for a silent writer.
 func TestOpen(t *testing.T) {

@@ -362,6 +362,9 @@ func TestOwner(t *testing.T) {
 		if alive, known := o.alive(me); alive != c.alive || known != c.known {
 			t.Errorf("%s: alive %v, known %v", c.name, alive, known)
 		}
+		if new, old := o.abandoned(me, time.Now()), o.abandoned(me, time.Now().Add(-25*time.Hour)); new != (c.known && !c.alive) || old != !c.alive {
+			t.Errorf("%s: a new file is a leftover: %v; an old one: %v", c.name, new, old)
+		}
 	}
 }
 
