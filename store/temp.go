@@ -73,8 +73,8 @@ func (o owner) abandoned(me owner, changed time.Time) bool {
 	return !alive && (known || time.Since(changed) >= 24*time.Hour)
 }
 
-// started returns the start time of a process in clock ticks (proc_pid_stat(5), field 22), or 0 if there
-// is no such process. A process without memory (field 23) has ended and only awaits wait(2).
+// started returns the start time of a process in clock ticks (proc_pid_stat(5), field 22), or 0 if the
+// process does not run: it does not exist, or has no memory (field 23) and waits for its parent's wait(2).
 func started(pid int) (ticks uint64) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 
 // Open returns the containers of a state directory: root, or else one in XDG_RUNTIME_DIR, or else one
 // in the temporary directory. Its records name processes to signal and hooks to execute, so it must
-// belong to the user, and no other user may be able to replace it. If it does not exist and create is
-// false, there are no containers.
+// belong to the user, and no other user may be able to replace it. A missing directory is created, or
+// without create counts as one without containers.
 func Open(root string, create bool) (*Containers, error) {
 	dir, err := stateDir(root, create)
 	if errors.Is(err, fs.ErrNotExist) && !create {
