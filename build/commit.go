@@ -175,7 +175,8 @@ func isEmpty(tree *os.Root, p string, except []string) bool {
 // changes stores the layer of the differences between the tree and its image, with times of files
 // up to newest; zero: no limit. The layer is nil if nothing differs.
 func (c Commit) changes(ctx context.Context, s *store.Store, base v1.Image, tree *os.Root, newest time.Time) (v1.Layer, []string, error) {
-	fresh, notes, err := unpack.CheckedTree(ctx, s, base)
+	var notes []string
+	fresh, err := unpack.CheckedTree(ctx, s, base, func(line string) { notes = append(notes, line) })
 	if err != nil {
 		return nil, notes, err
 	}

@@ -28,8 +28,8 @@ import (
 // with the digests in their names or first lines. It returns an error for each damaged file,
 // by its path relative to the store, and the numbers of files and bytes read. progress,
 // which may be nil, receives the size of each file; calls do not overlap.
-func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (damaged map[string]error,
-	files int, bytes int64, err error) {
+func VerifyCache(ctx context.Context, s *store.Store,
+	progress func(n int64)) (damaged map[string]error, files int, bytes int64, err error) {
 	dir := layer.Archives(s)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

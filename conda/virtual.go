@@ -138,8 +138,8 @@ func (o Options) VirtualPackages() ([]*solve.Record, error) {
 // host, by name. In order of preference, they are those of the options, those of conda's
 // variables, such as CONDA_OVERRIDE_GLIBC, which lookup reads, those that the export declares, and
 // the defaults. An empty version removes a package.
-func virtualPackages(o Options, declared []exports.Entry, lookup func(string) (string, bool)) (out []*solve.Record,
-	notes []string, err error) {
+func virtualPackages(o Options, declared []exports.Entry,
+	lookup func(string) (string, bool)) (out []*solve.Record, notes []string, err error) {
 	m := map[string]*solve.Record{}
 	set := func(name, version, build string) {
 		m[name] = &solve.Record{Name: name, Version: version, Build: cmp.Or(build, "0")}

@@ -274,10 +274,8 @@ func (l *loading) source() string {
 	switch {
 	case err != nil || strings.HasPrefix(abs, l.s.path("tmp")+"/"): // standard input, which was copied to the store
 		abs = "FILE"
-	case strings.ContainsFunc(abs, func(r rune) bool {
-		return r <= ' ' || r == 0x7f ||
-			strings.ContainsRune("'\"\\$`&|;<>()*?[]{}!#~", r)
-	}):
+	case strings.ContainsFunc(abs, func(r rune) bool { return r <= ' ' || r == 0x7f }),
+		strings.ContainsAny(abs, "'\"\\$`&|;<>()*?[]{}!#~"):
 		abs = strconv.Quote(abs)
 	}
 	return strings.TrimSpace("load " + abs + " " + l.as)

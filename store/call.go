@@ -253,10 +253,8 @@ func (c *call) hide(text string) string {
 			base64.RawStdEncoding.EncodeToString([]byte(s)),
 			base64.URLEncoding.EncodeToString([]byte(s)), base64.RawURLEncoding.EncodeToString([]byte(s)))
 	}
-	slices.SortFunc(forms, func(a, b string) int {
-		return cmp.Or(len(b)-len(a),
-			strings.Compare(a, b))
-	}) // longer forms first, because they may contain others
+	// Longer forms come first, because they may contain others.
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	for _, f := range slices.Compact(forms) {
 		if len(f) >= leastSecret {
 			text = strings.ReplaceAll(text, f, hidden)

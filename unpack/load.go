@@ -141,25 +141,28 @@ func Source(ctx context.Context, storeDir, image string, p *v1.Platform,
 
 // CheckedTree returns the tree of an image after comparing it with the layers. Runs trust the tree,
 // but copies that leave the store must not. If the tree differs, CheckedTree moves it away and unpacks
-// the image again. notes are messages for the user.
-func CheckedTree(ctx context.Context, s *store.Store, img v1.Image) (tree string, notes []string, err error) {
+// the image again. It passes messages for the user to say, before it acts on them.
+func CheckedTree(ctx context.Context, s *store.Store, img v1.Image, say func(line string)) (tree string, err error) {
 	for again := false; ; again = true {
 		tree, rep, err := Tree(ctx, s, img, Options{Owners: true})
 		if err != nil {
-			return "", notes, err
+			return "", err
 		}
 		err = checkTree(ctx, img, tree)
 		if err == nil {
-			return tree, append(notes, rep.Notes()...), nil
+			for _, n := range rep.Notes() {
+				say(n)
+			}
+			return tree, nil
 		}
 		var differs *treeError
 		if again || !errors.As(err, &differs) {
-			return "", notes, err
+			return "", err
 		}
 		moved := s.Discard(filepath.Join("trees", filepath.Base(tree)))
 		if moved == "" {
-			return "", notes, text.Hint(err, "ask somebody who can write to the store to run hpcc gc --verify, which moves it away")
+			return "", text.Hint(err, "ask somebody who can write to the store to run hpcc gc --verify, which moves it away")
 		}
-		notes = append(notes, fmt.Sprintf("warning: %v; moved to %s and unpacked again", err, moved))
+		say(fmt.Sprintf("warning: %v; moved to %s and unpacked again", err, moved))
 	}
 }

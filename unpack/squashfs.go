@@ -164,13 +164,13 @@ func eachInRoot(ctx context.Context, r io.ReaderAt, size int64, do func(*tar.Hea
 }
 
 // SaveFile writes an image of a store to a SIF file if its extension is .sif, or else to a SquashFS
-// file. The file appears complete or not at all. notes are those of [CheckedTree].
-func SaveFile(ctx context.Context, s *store.Store, img v1.Image, file string) (notes []string, err error) {
-	tree, notes, err := CheckedTree(ctx, s, img)
+// file. The file appears complete or not at all. say gets the messages of [CheckedTree].
+func SaveFile(ctx context.Context, s *store.Store, img v1.Image, file string, say func(line string)) error {
+	tree, err := CheckedTree(ctx, s, img, say)
 	if err != nil {
-		return notes, err
+		return err
 	}
-	return notes, store.NewFile(file, func(f *os.File) error {
+	return store.NewFile(file, func(f *os.File) error {
 		if path.Ext(file) == ".sif" {
 			return writeSIF(ctx, img, tree, f)
 		}

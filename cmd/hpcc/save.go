@@ -115,9 +115,7 @@ func (a *saveArgs) oneTree(ctx context.Context) error {
 	if s, err = store.Open(a.store); err != nil { // its tree may be unpacked into the store
 		return err
 	}
-	notes, err := unpack.SaveFile(ctx, s, img, a.file)
-	sayEach(notes)
-	if err != nil {
+	if err := unpack.SaveFile(ctx, s, img, a.file, sayLine); err != nil {
 		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
 	}
 	return nil

@@ -109,7 +109,5 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 
 // checkedTree returns the tree of an image, as [unpack.CheckedTree] does, and prints its messages.
 func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
-	tree, notes, err := unpack.CheckedTree(ctx, s, img)
-	sayEach(notes)
-	return tree, err
+	return unpack.CheckedTree(ctx, s, img, sayLine)
 }

@@ -38,10 +38,10 @@ var buildProgram []byte
 
 // A Workshop runs the steps that build wheels from sources.
 type Workshop struct {
-	Step  program.StepFunc // runs one step; nil: wheels are planned but not built
-	Below func() (layers []v1.Layer, env []string, path string,
-		err error) // the environment built so far, its variables, and the directories to prepend to PATH
-	Home string // the environment's prefix
+	Step program.StepFunc // runs one step; nil: wheels are planned but not built
+	// Below returns the environment built so far, its variables, and the directories to prepend to PATH.
+	Below func() (layers []v1.Layer, env []string, path string, err error)
+	Home  string // the environment's prefix
 }
 
 // A builder builds wheels from sources, each once.

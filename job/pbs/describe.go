@@ -20,10 +20,9 @@ func (System) Describe() *batch.Description {
 		Index: batch.Indices(func(a job.Array) bool { return len(a.Ranges) == 1 }),
 		Node: &node.Scheduler{
 			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, NodePrefix: "PBS_", Path: "PBS_O_PATH",
-			Hosts: func(getenv func(string) string) ([]string,
-				error) {
+			Hosts: func(getenv func(string) string) ([]string, error) { // the file has a line for each process
 				return node.HostFile("PBS_NODEFILE", getenv)
-			}, // one line per process
+			},
 			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
 		},
 	}

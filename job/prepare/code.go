@@ -47,16 +47,9 @@ func (r *Request) fillCode(ctx context.Context, j *job.Job, to Destination, cfg 
 		}
 	}
 	j.Pod.Dir = at
-	s, err := store.Open(r.Store)
-	if err != nil {
-		return nil, err
-	}
-	if d.FitsMap() && to.Target != job.Argo && !j.Interactive {
-		j.Pod.CodeEmpty = own
-		return nil, keepCode(s, j, d)
-	}
-	size := text.Size(d.Bytes)
+	inMap, size := d.FitsMap() && to.Target != job.Argo && !j.Interactive, text.Size(d.Bytes)
 	switch {
+	case inMap:
 	case cfg == nil:
 		err := fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large "+
 			"for a config map", d.Dir, j.Image, size)
@@ -67,6 +60,14 @@ func (r *Request) fillCode(ctx context.Context, j *job.Job, to Destination, cfg 
 	case j.Pod.Pull == "Never":
 		return nil, text.Usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it",
 			d.Dir, size)
+	}
+	s, err := store.Open(r.Store)
+	if err != nil {
+		return nil, err
+	}
+	if inMap {
+		j.Pod.CodeEmpty = own
+		return nil, keepCode(s, j, d)
 	}
 	return addCode(ctx, s, j, d, own || r.Set["cd"])
 }

@@ -108,10 +108,8 @@ func (r *Request) checkRunInPod(j *job.Job, to Destination) error {
 			return text.Usagef("--%s cannot be used for pods of %s", n, to.Target).Hint("%s", cmp.Or(do, "leave it out"))
 		}
 	}
-	if slices.ContainsFunc(r.Run, func(w string) bool {
-		return strings.HasPrefix(w, "--set-env") &&
-			strings.Contains(w, job.Placeholder)
-	}) {
+	perTask := func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, job.Placeholder) }
+	if slices.ContainsFunc(r.Run, perTask) {
 		return text.Usagef("--set-env with {task} in the file name: pods cannot read files on this machine").
 			Hint("use --params FILE.csv, which gives each task one row")
 	}

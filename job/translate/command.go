@@ -107,8 +107,8 @@ func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
 		}
 		name, value, n := d.Options.Next(argv)
 		if n == 0 || slices.ContainsFunc(others, func(o *dialect.Dialect) bool {
-			glued := d.Options.Glued && len(argv[0]) > 2 &&
-				o.Options.Knows(argv[0]) // a long option with one dash, not a short one with its value
+			// a long option with one dash, not a short one with its value
+			glued := d.Options.Glued && len(argv[0]) > 2 && o.Options.Knows(argv[0])
 			return glued || (name == "-l" && knowsResource(value, o) && !knowsResource(value, d))
 		}) {
 			return false
