@@ -177,7 +177,7 @@ func (w *work) writeTar(ctx context.Context, dest string, trees []exportedTree) 
 		buffered := bufio.NewWriterSize(f, 1<<20)
 		archive := tar.NewWriter(buffered)
 		for _, t := range trees {
-			tree, err := w.CheckedTree(ctx, t.img)
+			tree, err := unpack.CheckedTree(ctx, w.store, t.img, w.Say)
 			if err == nil {
 				err = appendTree(archive, empty, tree, t)
 			}

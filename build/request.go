@@ -46,10 +46,8 @@ type Request struct {
 	// LoadArchive loads an archive of images into the store as name and returns the names. Definition
 	// files can name archives.
 	LoadArchive func(ctx context.Context, file, name string) ([]string, error)
-	// CheckedTree returns the tree of an image after comparing it with the layers, for an Output.
-	CheckedTree func(ctx context.Context, img v1.Image) (string, error)
-	// LeftOut is called with the files that the tree of the image lacks.
-	LeftOut func(unpack.Report)
+	// Say receives messages about trees of images: files that they lack, or that were damaged.
+	Say func(line string)
 	// Deliver is called when the image is in the store and the files are written, except for the lock.
 	Deliver func(ctx context.Context, digest v1.Hash) error
 }
@@ -243,8 +241,8 @@ func (w *work) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.LeftOut != nil {
-		w.LeftOut(left)
+	for _, n := range left.Notes() {
+		w.Say(n)
 	}
 	for _, o := range w.Outputs {
 		if err := o.write(ctx, w, native); err != nil {

@@ -377,8 +377,7 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 	}
 	a.Progress = t.Event
 	a.LoadArchive = func(ctx context.Context, file, name string) ([]string, error) { return loadAny(ctx, s, file, name) }
-	a.CheckedTree = func(ctx context.Context, img v1.Image) (string, error) { return checkedTree(ctx, s, img) }
-	a.LeftOut = reportLeftOut
+	a.Say = sayLine
 	a.Deliver = func(ctx context.Context, digest v1.Hash) error {
 		t.Built()
 		if to != nil {

@@ -14,6 +14,7 @@ import (
 	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/unpack"
 )
 
 // charliecloudCommand does what ch-image and ch-convert do and other commands of hpcc do not.
@@ -67,7 +68,7 @@ func charliecloudLoader(dir string) charliecloud.Loader {
 			if err != nil {
 				return "", err
 			}
-			return checkedTree(ctx, s, img)
+			return unpack.CheckedTree(ctx, s, img, sayLine)
 		},
 		Unpack: func(ctx context.Context, source, to string) error {
 			return (&unpackArgs{source: source, dir: to, store: dir}).unpackTo(ctx, to)

@@ -106,8 +106,3 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	sayEach(notes)
 	return img, err
 }
-
-// checkedTree returns the tree of an image, as [unpack.CheckedTree] does, and prints its messages.
-func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
-	return unpack.CheckedTree(ctx, s, img, sayLine)
-}
