@@ -14,7 +14,7 @@ import (
 )
 
 // An owner is the process that a temporary file or directory belongs to. Its text heads the file's
-// name, so that leftovers of killed processes can be told from work in progress.
+// name, which distinguishes the leftovers of killed processes from work in progress.
 type owner struct {
 	host  string // without dots
 	boot  string // the kernel's boot ID, random(4)

@@ -54,7 +54,7 @@ func TestUsageRow(t *testing.T) {
 	}
 }
 
-// TestUsageWild: tasks whose records say anything are shown with the others.
+// TestUsageWild checks that extreme figures of records neither overflow the sums nor break the JSON.
 func TestUsageWild(t *testing.T) {
 	const text = `{"kind":"header","version":1,"limits":{"cpus":1.7e308,"memory_bytes":9223372036854775807}}
 {"kind":"sample","t":1.6e308,"cpu_s":-1.7e308,"pressure":{"cpu_s":-1.7e308},"gpus":[{"utilisation":1.7e308}]}
@@ -112,7 +112,7 @@ func TestUsageCancelled(t *testing.T) {
 	}
 }
 
-// TestUsagePods: who looks once looks at all pods; who watches at some, and says so.
+// TestUsagePods checks that one query covers all pods, and that a repeated one covers some and reports it.
 func TestUsagePods(t *testing.T) {
 	const tasks = usagePods + 6
 	dir, bin := t.TempDir(), t.TempDir()
