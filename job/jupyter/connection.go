@@ -114,7 +114,8 @@ func (c *connection) onNode(dir string) ([]byte, error) {
 // starter is the shell script that runs a kernel as a task. $0 is the kernel's directory, which only
 // the user can open; the arguments are the kernel's command. It waits for the connection file, and
 // gives up when no client has come. The file pid holds what to send signals to: the process group of
-// this shell, or the kernel alone where the group has other processes, as in pods.
+// this shell, or the kernel alone where the group has other processes, as in pods. A signal that comes
+// when the kernel has ended does not end the rm.
 const starter = `mkdir -m 700 "$0" || exit
 read -r _ _ _ _ group _ </proc/self/stat
 n=0
@@ -128,6 +129,7 @@ if [ "$group" = $$ ] && [ $$ != 1 ]; then
   echo "-$$" >"$0/pid"
   "$@"
   status=$?
+  trap '' INT TERM HUP
   rm -rf "$0"
   exit $status
 fi

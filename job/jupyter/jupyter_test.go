@@ -4,9 +4,13 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"hpcc/testdata/testenv"
 )
@@ -71,6 +75,38 @@ func TestTaskArgv(t *testing.T) {
 	if got := strings.Join(argv[3:], " "); got != "/tmp/k python -f /tmp/k/connection.json --x=/tmp/k/connection.json" {
 		t.Errorf("argv %q", got)
 	}
+}
+
+// TestKernelSignalledAtEnd checks that a signal for a kernel that has just ended, as by a client that
+// also closes its connection, does not leave the kernel's directory behind.
+func TestKernelSignalledAtEnd(t *testing.T) {
+	dir, bin := filepath.Join(t.TempDir(), "kernel"), t.TempDir()
+	testenv.Write(t, filepath.Join(bin, "rm"), "#!/bin/sh\n: >"+bin+"/began\nsleep 1\nPATH=${PATH#*:}; exec rm \"$@\"\n")
+	testenv.Check(t, os.Chmod(filepath.Join(bin, "rm"), 0o755))
+	argv := TaskArgv(dir, "none", []string{"true"})
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	testenv.Check(t, cmd.Start())
+	await := func(file string) {
+		for end := time.Now().Add(time.Minute); !exists(file); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s does not appear", file)
+			}
+		}
+	}
+	await(dir)
+	testenv.Write(t, filepath.Join(dir, connectionName), "{}\n")
+	await(filepath.Join(bin, "began"))
+	testenv.Check(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil || exists(dir) {
+		t.Errorf("the task: %v; its directory is left: %t", err, exists(dir))
+	}
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
 }
 
 func FuzzConnection(f *testing.F) {

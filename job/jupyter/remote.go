@@ -17,7 +17,7 @@ import (
 
 // keeper is the shell script next to a kernel. $0 is the kernel's directory. It receives the
 // connection file and then names of signals, one a line. When its input ends, the client is gone, and
-// it ends the kernel. It ends with the kernel.
+// it ends the kernel. It ends with the kernel, and removes its directory, which a killed kernel leaves.
 const keeper = `n=0
 until [ -d "$0" ]; do
   n=$((n+1))
@@ -31,7 +31,7 @@ mv "$0/new" "$0/` + connectionName + `" || exit 1
 until [ -s "$0/pid" ]; do sleep 0.1; done
 k=$(cat "$0/pid")
 trap '' HUP INT
-(while kill -0 "$k" 2>/dev/null; do sleep 0.3; done; kill $$) >/dev/null 2>&1 </dev/null &
+(while kill -0 "$k" 2>/dev/null; do sleep 0.3; done; rm -rf "$0"; kill $$) >/dev/null 2>&1 </dev/null &
 n=0
 until [ -S "$0/` + socketPrefix + `-1" ] && [ -S "$0/` + socketPrefix + `-5" ]; do
   n=$((n+1))
@@ -44,7 +44,7 @@ while read -r signal; do kill "-$signal" "$k"; done
 kill -TERM "$k"
 sleep 3
 kill -KILL "$k"
-rm -rf "$0"`
+wait`
 
 // ready is the line with which keeper reports that the kernel serves.
 const ready = "ready"
