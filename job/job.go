@@ -64,7 +64,7 @@ type Job struct {
 	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} in the value files; see HideValues
 	Native       []string      `json:"native,omitempty"`    // options for the target, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
-	Ray          bool          `json:"ray,omitempty"`     // start a Ray cluster on the nodes; the program is its driver
+	Ray          bool          `json:"ray,omitempty"`     // hpcc 0.9.0 started a Ray cluster for the job; such a job cannot be submitted again
 	Measure      bool          `json:"measure,omitempty"` // record the resource usage of each task
 	Retry        Retry         `json:"retry,omitzero"`
 	Params       Params        `json:"params,omitzero"`       // parameters of each task, by its index
@@ -113,10 +113,9 @@ func (j *Job) OutputPattern() string {
 // MultiProcess reports whether the job requests more than one process.
 func (j *Job) MultiProcess() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
 
-// StartsProcesses reports whether the target has to start several processes. Scripts and Ray
-// start their own.
+// StartsProcesses reports whether the target has to start several processes. Scripts start their own.
 func (j *Job) StartsProcesses() bool {
-	return j.MultiProcess() && j.Script == nil && !j.Ray && j.Pack == nil
+	return j.MultiProcess() && j.Script == nil && j.Pack == nil
 }
 
 // Argv returns the command that runs one process of the job.
@@ -179,6 +178,9 @@ func (j *Job) Check() error {
 		return fmt.Errorf("job name %q: use at most 64 letters, digits and ._-, and start with a letter", j.Name)
 	case j.Image == "" && j.Script == nil && !j.OnHost && len(j.Steps) == 0 && j.Workflow == nil:
 		return errors.New("the job has no image")
+	case j.Ray:
+		return errors.New("the job was submitted with --ray, which hpcc no longer has; submit it again as a program that starts " +
+			"its own Ray cluster (ray symmetric-run)")
 	case !filepath.IsAbs(j.Dir):
 		return fmt.Errorf("the job's directory %q: not absolute", j.Dir)
 	case j.Interactive && j.Array.Count() > 0:
@@ -211,9 +213,6 @@ func (j *Job) Check() error {
 		}
 	}
 	if err := j.Constraints.check(); err != nil {
-		return err
-	}
-	if err := j.checkRay(); err != nil {
 		return err
 	}
 	if err := j.checkPack(); err != nil {

@@ -32,8 +32,6 @@ func (j *Job) checkPack() error {
 	switch {
 	case j.Interactive:
 		other = "--interactive"
-	case j.Ray:
-		other = "--ray"
 	case j.Tensorboard != "":
 		other = "--tensorboard"
 	case j.Warning.Signal != "":

@@ -236,7 +236,7 @@ func Label(name string) string {
 }
 
 // AcrossPods reports whether the pods of a job are its nodes and communicate with each other.
-func (j *Job) AcrossPods() bool { return j.Nodes > 1 || j.Ray }
+func (j *Job) AcrossPods() bool { return j.Nodes > 1 }
 
 // PortOf returns the number of a named port, or 0 if the job does not have it.
 func (j *Job) PortOf(name string) int {

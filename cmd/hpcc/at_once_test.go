@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand, "cured": cured,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand, "cured": cured,
 			"scheduler": scheduler, "hostile": misbehaving.serve, "fault": misbehaving.fault, "interrupt": interrupt,
 		},
 	})

@@ -18,7 +18,7 @@ func commands() []*cli.Command {
 			attachCommand(), forwardCommand(), scriptCommand(), nodesCommand(), sitesCommand(), reportCommand()),
 		inGroup("Use from other tools", installFrontsCommand(), wrapCommand(), kernelCommand(), snakemakeProfileCommand()),
 		inGroup(startedByOthers, entryCommand(), ociCommand(),
-			taskCommand(), envCommand(), rayCommand(), stageCommand(), hereCommand(), relayCommand(),
+			taskCommand(), envCommand(), stageCommand(), hereCommand(), relayCommand(),
 			enterCommand(), sshdCommand(), completeCommand(), manCommand(), charliecloudCommand(), dockerCommand(),
 			snakemakeStatusCommand(), snakemakeCancelCommand()),
 	)

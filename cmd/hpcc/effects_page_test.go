@@ -48,7 +48,7 @@ var withoutRow = map[string]string{
 	"context server token-file ca-file insecure-skip-verify":       "they select a cluster",
 	"pull pull-secret node-label gpu-type port scratch":            "the cluster sees them, not the program; TestOptionsOnTargets",
 	"retry retry-on retry-mem retry-time signal backfill time-min": "they decide when tasks start and end; the scripts job_*, nodes_*",
-	"interactive debug tensorboard ray mpi join-pid":               "they need a terminal, a library or another program; the scripts job_*, run_*",
+	"interactive debug tensorboard mpi join-pid":                   "they need a terminal, a library or another program; the scripts job_*, run_*",
 	"tasks-per-node": "as --tasks",
 }
 

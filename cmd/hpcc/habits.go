@@ -59,6 +59,8 @@ var (
 		"pe": "use --tasks N", "W": "use --time TIME",
 		"constraint": "use --native", "C": "use --native", "reservation": "use --native",
 		"qos": "use --native", "wrap": "write the program after IMAGE: hpcc submit IMAGE -- CMD",
+		"ray": `"hpcc submit --nodes N IMAGE -- sh -c 'ray symmetric-run --address $SLURM_LAUNCH_NODE_IPADDR:6379 --min-nodes N -- CMD'" ` +
+			`starts a cluster of Ray 2.49 or later on Slurm; in pods, the address is $HPCC_HEAD:6379`,
 		"pyxis": `leave it out: hpcc runs IMAGE itself; for the plugin, write "srun --container-image=IMAGE CMD" in a job script and submit that with "hpcc submit --from FILE" or sbatch`,
 	}
 )

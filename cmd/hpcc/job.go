@@ -62,7 +62,6 @@ func jobFlags() []cli.Flag {
 		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: current directory)"},
 		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the scheduler unchanged; for pods, fields as YAML"},
 	), inSection(programSection,
-		&cli.BoolFlag{Name: "ray", Usage: "run the program as the driver of a Ray cluster on all nodes"},
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
 	), podFlags(), argoFlags(), runFlags(&envChanges{deferred: true}), inSection(generalSection, storeFlag()), []cli.Flag{
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
@@ -208,7 +207,7 @@ func checkOrder(verb, image string, rest []string, pack bool) error {
 
 // nodeSettings are variables that configure hpcc itself on the nodes of a job. Not all schedulers
 // pass on the caller's variables.
-var nodeSettings = []string{"HPCC_PACK_LEASE", "HPCC_RAY_WAIT", "HPCC_RAY_INTERFACE"}
+var nodeSettings = []string{"HPCC_PACK_LEASE"}
 
 // parseJobFlags reads the flags that every target supports.
 func parseJobFlags(c *cli.Context) (*job.Job, error) {
@@ -217,7 +216,7 @@ func parseJobFlags(c *cli.Context) (*job.Job, error) {
 		CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
 		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
 		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Native: c.StringSlice("native"),
-		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"),
+		Interactive: c.Bool("interactive"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"),
 	}
 	for _, name := range nodeSettings {
 		if v, ok := os.LookupEnv(name); ok {

@@ -373,17 +373,6 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
-// rayroot implements "rayroot DIR": it adds the stand-in for Ray to a root directory.
-func rayroot(ts *testscript.TestScript, _ bool, args []string) {
-	dir := filepath.Join(ts.MkAbs(args[0]), "bin")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "ray"), "../../testdata/ray")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		ts.Fatalf("building the stand-in for Ray: %v\n%s", err, out)
-	}
-	ts.Check(os.Symlink("ray", filepath.Join(dir, "python3")))
-}
-
 // freePortsCommand implements "freeports NAME": it sets $NAME to the result of freePorts.
 func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	port, err := freePorts()

@@ -330,8 +330,6 @@ func check(j *job.Job) error {
 		return fmt.Errorf("an interactive job has no steps: --to kubernetes runs one, and \"hpcc attach\" enters a step that runs")
 	case j.Nodes > 1:
 		return fmt.Errorf("%d nodes: Argo starts each pod separately; --to kubernetes starts them together", j.Nodes)
-	case j.Ray:
-		return fmt.Errorf("--ray cannot be used with --to argo; use --to kubernetes")
 	case j.Count() > maxSteps:
 		return fmt.Errorf("%d tasks: a workflow has at most %d, because one object holds the state of all; --to kubernetes "+
 			"allows more", j.Count(), maxSteps)

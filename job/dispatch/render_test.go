@@ -90,12 +90,8 @@ func renderings(t *testing.T) (list []rendering) {
 		"one":     jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "5") }),
 		"large":   jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "0,5000-9000:1000%2"); j.Time, j.CPUs = time.Hour, 4 }),
 	}
-	ray := jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
 	spread := jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
 	for _, target := range targets() {
-		if target != job.Argo {
-			add("ray", ray, target)
-		}
 		if !target.Pods() {
 			add("spread", spread, target)
 		}
@@ -388,9 +384,7 @@ func TestRenderRefuses(t *testing.T) {
 		{"interactive array", jobtest.With(func(j *job.Job) { j.Array, j.Interactive = jobtest.Array(t, "1-2"), true }), "slurm", "interactive"},
 		{"tasks that do not fit", jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), "slurm", "do not fit"},
 		{"negative", jobtest.With(func(j *job.Job) { j.CPUs = -1 }), "slurm", "negative"},
-		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray process per node"},
-		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "cannot be used with --interactive"},
-		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray cannot be used with --pid"},
+		{"record of a job with --ray", jobtest.With(func(j *job.Job) { j.Ray = true }), "slurm", "submitted with --ray"},
 		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "request a multiple"},
 		{"service links set twice", jobtest.With(func(j *job.Job) { j.Pod.CleanEnv, j.Native = true, []string{"enableServiceLinks: true"} }), job.Kubernetes, "--clean-env sets enableServiceLinks"},
 		{"waiting here", jobtest.With(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},

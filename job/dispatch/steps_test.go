@@ -94,7 +94,6 @@ func TestArgoRefuses(t *testing.T) {
 		{"Argo starts each pod separately", func(j *job.Job) { j.Nodes = 2 }},
 		{"Argo would replace it", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},
 		{"Argo would replace it", func(j *job.Job) { j.Env = []string{"A={{= 1 }}"} }},
-		{"--ray cannot be used with --to argo", func(j *job.Job) { j.Ray = true }},
 		{"would overwrite each other", func(j *job.Job) {
 			j.Array, j.Artifacts = jobtest.Array(t, "1-2"), []job.Artifact{{Step: "", Name: "a", Path: "/a"}}
 		}},

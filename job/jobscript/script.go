@@ -166,10 +166,7 @@ func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch 
 		task = append(task, "--stdin")
 	}
 	t.Line(`exec %s -- \`, strings.Join(task, " "))
-	if j.Ray {
-		launch = j.RayArgs(to.Target)
-	}
-	if j.StartsProcesses() || j.Ray {
+	if j.StartsProcesses() {
 		t.Line(`  %s \`, text.CommandLine(launch))
 	}
 	if j.Script == nil {

@@ -100,13 +100,9 @@ func (k System) job(j *job.Job, name string) *jobObject {
 		spec.BackoffLimitPerIndex = &times
 		spec.PodFailurePolicy = newFailurePolicy(j, "FailIndex")
 	case j.AcrossPods():
-		n := max(j.Nodes, 1)
-		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", n, n
+		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", j.Nodes, j.Nodes
 		spec.BackoffLimit = &zero // a pod that restarts alone would miss the others
 		spread(j, &pod, name)
-		if j.Ray { // the program runs on the head; the other nodes end with it
-			spec.SuccessPolicy = &successPolicy{[]successRule{{"0"}}}
-		}
 	default:
 		spec.BackoffLimit = &times
 		spec.PodFailurePolicy = newFailurePolicy(j, "FailJob")
@@ -159,14 +155,11 @@ func spread(j *job.Job, p *PodSpec, name string) {
 	head := name + "-0." + name
 	p.Containers[0].Env = append([]EnvVar{
 		{Name: "HPCC_NODE_RANK", ValueFrom: &envFrom{fieldRef{"metadata.annotations['batch.kubernetes.io/job-completion-index']"}}},
-		{Name: "HPCC_NODES", Value: strconv.Itoa(max(j.Nodes, 1))},
+		{Name: "HPCC_NODES", Value: strconv.Itoa(j.Nodes)},
 		{Name: "HPCC_HEAD", Value: head},
 		{Name: "MASTER_ADDR", Value: head}, // for torch.distributed, which also reads RANK and WORLD_SIZE
 		{Name: "MASTER_PORT", Value: "29500"},
 	}, p.Containers[0].Env...)
-	if j.Ray {
-		p.Containers[0].Command, p.Containers[0].Args = nil, expandAll([]string{"/bin/sh", "-c", rayPods(j)})
-	}
 }
 
 // Check returns an error for settings that pods do not support. Translation has already removed those
@@ -182,7 +175,7 @@ func Check(j *job.Job, to job.Target) error {
 		return fmt.Errorf("%d tasks: a Job on %s has at most %d", j.Count(), name, maxCompletions)
 	case !j.Array.IsZero() && j.AcrossPods():
 		return fmt.Errorf("an array whose tasks have %d nodes each: %s does not support it; submit the tasks one by one", j.Nodes, name)
-	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
+	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil:
 		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; request one node "+
 			"with all processes (--nodes 1), or one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
 	case j.Pod.Hostname != "" && (!j.Array.IsZero() || j.AcrossPods()):

@@ -214,7 +214,6 @@ type jobSpec struct {
 	BackoffLimit            *int           `json:"backoffLimit,omitempty"`
 	BackoffLimitPerIndex    *int           `json:"backoffLimitPerIndex,omitempty"`
 	PodFailurePolicy        *failurePolicy `json:"podFailurePolicy,omitempty"`
-	SuccessPolicy           *successPolicy `json:"successPolicy,omitempty"`
 	TTLSecondsAfterFinished int            `json:"ttlSecondsAfterFinished"`
 	Template                podTemplate    `json:"template"`
 }
@@ -237,14 +236,6 @@ type exitCodes struct {
 
 type podCondition struct {
 	Type string `json:"type"`
-}
-
-type successPolicy struct {
-	Rules []successRule `json:"rules"`
-}
-
-type successRule struct {
-	SucceededIndexes string `json:"succeededIndexes"`
 }
 
 type serviceObject struct {

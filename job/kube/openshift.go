@@ -148,7 +148,7 @@ func RenderAround(j *job.Job, a Around) (string, []string, error) {
 		return "", nil, err
 	}
 	switch {
-	case j.Interactive || j.Nodes > 1 || j.Ray:
+	case j.Interactive || j.Nodes > 1:
 		return "", nil, errors.New("--with build and deploy are for programs of one pod")
 	case a.Deploy && !j.Array.IsZero():
 		return "", nil, errors.New("a deployment cannot run an array; leave deploy or --array out")

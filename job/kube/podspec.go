@@ -38,6 +38,15 @@ func Labels(j *job.Job, id string) map[string]string {
 	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", jobLabel: job.Label(id)}
 }
 
+// QueueLabels returns the labels of the object itself, with the queue of Kueue.
+func QueueLabels(j *job.Job, name string) map[string]string {
+	labels := Labels(j, name)
+	if j.Queue != "" {
+		labels[labelQueue] = j.Queue
+	}
+	return labels
+}
+
 // labelText formats labels as a selector.
 func labelText(labels map[string]string) string {
 	var out []string

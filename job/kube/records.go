@@ -58,20 +58,16 @@ func isIn(arrays []job.Array, index int) bool {
 }
 
 // ofNodes reduces the attempts of the pods of a multi-node job to one: the first that failed, else that
-// of the first node, which counts as a success only when all nodes have succeeded. The program of a Ray
-// job runs on the first node.
+// of the first node, which counts as a success only when all nodes have succeeded.
 func ofNodes(j *job.Job, st batch.State) []batch.Attempt {
 	list := st.Tasks
 	if !j.AcrossPods() || len(list) == 0 {
 		return list
 	}
-	if i := slices.IndexFunc(list, func(a batch.Attempt) bool { return a.Index == 0 }); j.Ray && (i >= 0 || !st.Gone()) {
-		list = list[max(i, 0) : i+1]
-	}
 	var one *batch.Attempt
 	for i := range list {
 		a := &list[i]
-		if a.OK() && !j.Ray && !st.Gone() {
+		if a.OK() && !st.Gone() {
 			continue
 		}
 		if one == nil || explainsMore(a, one) {

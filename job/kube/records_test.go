@@ -99,21 +99,17 @@ func TestPodsOfRunningNodes(t *testing.T) {
 	a, b, c := podOf("0", "a", 1, "ok"), podOf("1", "b", 2, ""), podOf("2", "c", 3, "bad")
 	for _, test := range []struct {
 		name  string
-		ray   bool
 		pods  []podState
 		ended bool
 		want  string
 	}{
-		{"the first has ended, another runs", false, []podState{a, b}, false, "b running"},
-		{"the first has ended, another has not started", false, []podState{a}, false, ""},
-		{"one has failed, another runs", false, []podState{a, b, c}, false, "c status 3"},
-		{"all have ended", false, []podState{a, podOf("1", "b", 2, "ok")}, true, "a status 0"},
-		{"Ray: the program runs", true, []podState{podOf("0", "a", 1, ""), c}, false, "a running"},
-		{"Ray: the program has ended, the workers have not", true, []podState{a, b, c}, false, "a status 0"},
-		{"Ray: the head has not started", true, []podState{b}, false, ""},
+		{"the first has ended, another runs", []podState{a, b}, false, "b running"},
+		{"the first has ended, another has not started", []podState{a}, false, ""},
+		{"one has failed, another runs", []podState{a, b, c}, false, "c status 3"},
+		{"all have ended", []podState{a, podOf("1", "b", 2, "ok")}, true, "a status 0"},
 	} {
 		home := t.TempDir()
-		s := &batch.Submitted{ID: "j", Home: home, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3, Ray: test.ray}}
+		s := &batch.Submitted{ID: "j", Home: home, Natives: []string{"j"}, Arrays: make([]job.Array, 1), Job: &job.Job{Name: "j", Nodes: 3}}
 		st := batch.State{Waiting: 1}
 		learnPods(&st, test.pods, func(int) bool { return true })
 		if test.ended {

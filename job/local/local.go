@@ -44,7 +44,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	var notes []string
 	for flag, present := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--exclusive": j.Exclusive,
 		"--nodes": j.Nodes > 1 && !j.StartsProcesses(), "--cpus": ignoresCPUs(j), "--gpu-type": j.GPUType != "",
-		"--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
+		"--mem": j.Memory > 0, "--gpus": j.GPUs > 0} {
 		if present {
 			notes = append(notes, flag+" has no effect on this machine and is left out")
 		}
@@ -79,7 +79,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 
 // ignoresCPUs reports whether nothing reads the number of CPUs: hpcc runs as many tasks at once as the CPUs allow.
 func ignoresCPUs(j *job.Job) bool {
-	return j.CPUs > 0 && j.Array.IsZero() && !j.Ray && j.Pack == nil
+	return j.CPUs > 0 && j.Array.IsZero() && j.Pack == nil
 }
 
 // localShell returns the shell that runs the script of a job on this machine. Only

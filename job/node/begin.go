@@ -1,5 +1,5 @@
 // Package node is the part of hpcc on the node where a task runs. A Runner runs tasks, with a companion next to one
-// of them; StartRay starts a Ray cluster on all nodes of a job.
+// of them.
 //
 // Each batch system describes the task and the hosts of its job in variables and files, which its package names in a
 // [Scheduler]. This package reads them without querying a server.

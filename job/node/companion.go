@@ -1,10 +1,11 @@
 package node
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -66,11 +67,8 @@ func (r *Runner) startCompanion(k int, env []string) (end func()) {
 
 // begin starts the companion on a free port, and writes its record.
 func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
-	ports, err := freePorts("127.0.0.1", 1)
-	if err != nil {
-		return nil, err
-	}
-	if b.Port, err = strconv.Atoi(ports[0]); err != nil {
+	var err error
+	if b.Port, err = freePort(); err != nil {
 		return nil, err
 	}
 	if err := files.MakeDir(r.Dir); err != nil {
@@ -94,6 +92,16 @@ func (r *Runner) begin(b *job.Companion, env []string) (*exec.Cmd, error) {
 		r.Logf("warning: %v", err)
 	}
 	return cmd, nil
+}
+
+// freePort returns a TCP port that is free at the loopback address of this machine.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("finding a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // endCompanion records the end of a companion, and reports a problem.

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -160,6 +161,20 @@ func (s *Scheduler) launcher(name string, getenv func(string) string) string {
 // maxCommands limits the commands of PerNode. Each is a process on the first node, and a request to the
 // daemon of the batch system.
 const maxCommands = 64
+
+// TakeEnvironment sets the variables of the task in this process, except those that a launcher has
+// set for this node.
+func (known Schedulers) TakeEnvironment(env []string) {
+	perNode := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		_, set := os.LookupEnv(name)
+		if set && (known.Differs(name) || slices.Contains(perNode, name)) {
+			continue
+		}
+		_ = os.Setenv(name, value)
+	}
+}
 
 // Rank returns the variable in which a process of PerNode finds the number of its node, and
 // its value.

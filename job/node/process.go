@@ -63,3 +63,34 @@ func stopGroup(cmd *exec.Cmd, ended <-chan struct{}, grace time.Duration) {
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children too
 	<-ended
 }
+
+// How long EndChildren tries to kill the children, and how often it looks for more.
+const (
+	childrenLimit = 5 * time.Second
+	childrenPoll  = 10 * time.Millisecond
+)
+
+// EndChildren kills the remaining children of this process. Their children become its own when
+// their parents end, and are killed too.
+func EndChildren() {
+	self := strconv.Itoa(os.Getpid())
+	for end := time.Now().Add(childrenLimit); time.Now().Before(end); time.Sleep(childrenPoll) {
+		left := false
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			if s := Stat(pid); len(s) < 2 || s[1] != self {
+				continue
+			}
+			left = true
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
+		if !left {
+			return
+		}
+	}
+}

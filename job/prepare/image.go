@@ -91,7 +91,7 @@ func AbsoluteSources(base string, argv []string) []string {
 
 // programFlags are the flags that can change which program a name means.
 var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env",
-	"bind", "mount", "device", "mpi", "gpu", "ray"}
+	"bind", "mount", "device", "mpi", "gpu"}
 
 // CheckProgram refuses a job whose program is not in the PATH of the image, whose tree is dir, because every task
 // would fail. It skips jobs whose program depends on flags, on run.conf or on an ENTRYPOINT.

@@ -138,7 +138,7 @@ func broadcasts(j *job.Job) bool {
 	if strings.HasPrefix(j.Image, "/") && !ready.IsImageFile(j.Image) {
 		return false // a directory
 	}
-	return slices.Contains(j.Run, "--stage") && j.Image != "" && (j.StartsProcesses() || j.Ray || j.Pack != nil) &&
+	return slices.Contains(j.Run, "--stage") && j.Image != "" && (j.StartsProcesses() || j.Pack != nil) &&
 		j.MultiProcess() && j.Nodes != 1
 }
 

@@ -79,7 +79,6 @@ func TestBroadcasts(t *testing.T) {
 	}{
 		{"two nodes", func(j *job.Job) { j.Nodes = 2 }, true},
 		{"tasks on any nodes", func(j *job.Job) { j.Tasks = 8 }, true},
-		{"Ray", func(j *job.Job) { j.Nodes, j.Ray = 2, true }, true},
 		{"an array of jobs with two nodes", func(j *job.Job) { j.Nodes, j.Array = 2, jobtest.Array(t, "1-3") }, true},
 		{"one process", func(*job.Job) {}, false},
 		{"an array", func(j *job.Job) { j.Array = jobtest.Array(t, "1-3") }, false},

@@ -44,7 +44,7 @@ func (t *Translation) Merge(f Flags, except ...string) {
 		}
 	}
 	j.Run = append(j.Run, flags.Run...)
-	j.Program, j.Store, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Ray, flags.Measure, flags.Pod
+	j.Program, j.Store, j.Measure, j.Pod = flags.Program, flags.Store, flags.Measure, flags.Pod
 	j.ImageVersion, j.Artifacts, j.Env = flags.ImageVersion, flags.Artifacts, append(j.Env, flags.Env...)
 	j.OnHost = j.OnHost && j.Image == ""
 	switch {

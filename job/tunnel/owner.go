@@ -230,9 +230,9 @@ func unmapped(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
-// CheckListener returns an error if another user's program, except root's, listens at an address of this machine.
+// checkListener returns an error if another user's program, except root's, listens at an address of this machine.
 // inodes names the listening sockets: while they are the same, the port has not changed owner.
-func CheckListener(at netip.AddrPort) (inodes []uint64, err error) {
+func checkListener(at netip.AddrPort) (inodes []uint64, err error) {
 	at = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 	any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
 	// The kernel prefers the most specific address.
@@ -268,7 +268,7 @@ func CheckListener(at netip.AddrPort) (inodes []uint64, err error) {
 func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
 	for range ownerTries {
-		before, err := CheckListener(at)
+		before, err := checkListener(at)
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +276,7 @@ func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 		if err != nil {
 			return nil, err
 		}
-		after, err := CheckListener(at)
+		after, err := checkListener(at)
 		if err == nil && len(before) > 0 && slices.Equal(before, after) {
 			return c.(*net.TCPConn), nil
 		}

@@ -3,7 +3,7 @@
 //	client ─► Carry ─► yamux over the command's streams ─► Relay ─► port
 //
 // Any command that runs a program on the node works: srun, qrsh, ssh. On the node [Relay] only connects to the
-// loopback interface, and only to programs of this user or of root (see [CheckListener]). An aborted connection
+// loopback interface, and only to programs of this user or of root (see [checkListener]). An aborted connection
 // is reset at the other end. The tunnel ends with the command, and the command with the tunnel.
 package tunnel
 
