@@ -40,7 +40,6 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "run", Destination: &a.role.Run, Usage: "join run `ID` of a packed job"},
 			&cli.StringFlag{Name: "role", Destination: &a.role.Name, Usage: "act as `ROLE` of it: coordinator, node or worker"},
 			&cli.IntFlag{Name: "rank", Value: -1, Destination: &a.role.Rank, Usage: "act as node `N` of it"},
-			&cli.StringFlag{Name: "peer", Usage: "take another `HOST` of it, which is not used"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Destination: &w.Parallel, Usage: "run `N` tasks at the same time"},
 			&cli.IntFlag{Name: "nodes", Destination: &r.Nodes, Usage: "run only if the job has `N` nodes"},
 			&cli.StringFlag{Name: "needs", Usage: "run only if the native jobs `IDS` have succeeded"},

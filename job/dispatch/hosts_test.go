@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,46 +15,39 @@ func TestPerNode(t *testing.T) {
 	os.WriteFile(pe, []byte("h1.site.org 2 cpu@h1.site.org UNDEFINED\nh2.site.org 2 cpu@h2.site.org UNDEFINED\n"), 0o644)
 	os.WriteFile(nodefile, []byte("h1\nh1\nh2\nh2\n"), 0o644)
 	env := map[string]string{"PE_HOSTFILE": pe, "PE": "mpi", "LSB_MCPU_HOSTS": "h1 2 h2 2", "PBS_NODEFILE": nodefile}
-	program := []string{"/opt/hp cc", "ray"}
+	program := []string{"/opt/hp cc", "task"}
 	tests := []struct {
 		to    job.Target
 		nodes int
 		want  [][]string
 	}{
-		{"slurm", 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
-		{"gridengine", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
-		{"lsf", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{"pbs", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{"gridengine", 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
-		{job.Local, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
+		{"slurm", 2, [][]string{
+			append(strings.Fields("srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --relative=0 --cpus-per-task=3"), "/opt/hp cc", "task", "--rank=0"),
+			append(strings.Fields("srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --relative=1 --cpus-per-task=3"), "/opt/hp cc", "task", "--rank=1"),
+		}},
+		{"slurm", 65, [][]string{
+			append(strings.Fields("srun --nodes=65 --ntasks=65 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --no-kill --cpus-per-task=3"), "/opt/hp cc", "task"),
+		}},
+		{"gridengine", 2, [][]string{{"/opt/hp cc", "task", "--rank=0"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' task --rank=1"}}},
+		{"lsf", 2, [][]string{{"/opt/hp cc", "task", "--rank=0"}, {"blaunch", "h2", "/opt/hp cc", "task", "--rank=1"}}},
+		{"pbs", 2, [][]string{{"/opt/hp cc", "task", "--rank=0"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "task", "--rank=1"}}},
+		{"gridengine", 1, [][]string{{"/opt/hp cc", "task", "--rank=0"}}},
+		{job.Local, 1, [][]string{{"/opt/hp cc", "task", "--rank=0"}}},
 	}
 	for _, test := range tests {
-		if test.to == "slurm" {
-			test.want[0] = append(test.want[0], program...)
-		}
-		got, err := OnNode().PerNode(test.to, test.nodes, 3, false, program, func(k string) string { return env[k] })
+		got, err := OnNode().PerNode(test.to, test.nodes, 3, program, func(k string) string { return env[k] })
 		if err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("PerNode(%s, %d) = %q, %v; want %q", test.to, test.nodes, got, err, test.want)
 		}
 	}
-	surviving := [][]string{
-		append(strings.Fields("srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --relative=0 --cpus-per-task=3"), "/opt/hp cc", "ray", "--rank=0"),
-		append(strings.Fields("srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --unbuffered --mpi=none --relative=1 --cpus-per-task=3"), "/opt/hp cc", "ray", "--rank=1"),
-	}
-	if got, err := OnNode().PerNode("slurm", 2, 3, true, program, os.Getenv); err != nil || !reflect.DeepEqual(got, surviving) {
-		t.Errorf("PerNode(slurm, 2) of nodes that may fail = %q, %v; want %q", got, err, surviving)
-	}
-	if got, err := OnNode().PerNode("slurm", 65, 3, true, program, os.Getenv); err != nil || len(got) != 1 || !slices.Contains(got[0], "--no-kill") {
-		t.Errorf("PerNode(slurm, 65) of nodes that may fail = %q, %v; want one command", got, err)
-	}
 	env["PBS_O_PATH"] = "bin:" + t.TempDir() + ":" + t.TempDir() // the daemon's PATH lacks the launcher
 	tmrsh := filepath.Join(filepath.SplitList(env["PBS_O_PATH"])[2], "pbs_tmrsh")
 	os.WriteFile(tmrsh, nil, 0o755)
-	if got, err := OnNode().PerNode("pbs", 2, 0, true, program, func(k string) string { return env[k] }); err != nil || got[1][0] != tmrsh {
+	if got, err := OnNode().PerNode("pbs", 2, 0, program, func(k string) string { return env[k] }); err != nil || got[1][0] != tmrsh {
 		t.Errorf("PerNode with pbs_tmrsh on the submitter's PATH = %q, %v; want %s", got, err, tmrsh)
 	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
-	if got, err := OnNode().PerNode("pbs", 2, 0, true, program, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+	if got, err := OnNode().PerNode("pbs", 2, 0, program, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
 	}
 }
@@ -89,7 +81,7 @@ func TestSpread(t *testing.T) {
 		t.Errorf("CheckNodes without Grid Engine = %v", err)
 	}
 	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
-	if got, err := OnNode().PerNode("lsf", 2, 0, true, nil, getenv); err == nil {
+	if got, err := OnNode().PerNode("lsf", 2, 0, nil, getenv); err == nil {
 		t.Errorf("hosts of %q = %q; want an error", env["LSB_MCPU_HOSTS"], got)
 	}
 }

@@ -157,7 +157,7 @@ func TestToy(t *testing.T) {
 	if ids, from := OnNode().NativeIDs(getenv); from != toyTarget || ids["TOY_ID"] != "toy-7" {
 		t.Errorf("NativeIDs: %q, %s", ids, from)
 	}
-	if w, err := OnNode().PerNode(toyTarget, 2, 1, false, []string{"ray"}, getenv); err != nil || strings.Join(w[1], " ") != "toyrun h2 ray --rank=1" {
+	if w, err := OnNode().PerNode(toyTarget, 2, 1, []string{"prog"}, getenv); err != nil || strings.Join(w[1], " ") != "toyrun h2 prog --rank=1" {
 		t.Errorf("PerNode: %q, %v", w, err)
 	}
 	if got := outsideJob([]string{"TOY_ID=1", "A=1"}); len(got) != 1 {

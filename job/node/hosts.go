@@ -102,24 +102,22 @@ func HostFile(name string, getenv func(string) string) ([]string, error) {
 
 // PerNode returns the commands that together start argv once on each node of the job whose
 // environment getenv reads; the first is for this node, or for all. nodes is the number of
-// nodes that the job requested. With survive, the other nodes go on if one fails, and each of up to
-// 64 nodes has its own command, so that it can be started again.
+// nodes that the job requested. If a node fails, the others go on. Each of up to 64 nodes has its
+// own command, so that it can be started again.
 //
 // Each process gets the number of its node, from 0, as the last argument --rank=N, unless the batch
-// system starts all processes. The first one also gets another host of the job, --peer=HOST, unless
-// the batch system passes on the environment.
-func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, argv []string,
-	getenv func(string) string) ([][]string, error) {
+// system starts all processes.
+func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, getenv func(string) string) ([][]string, error) {
 	s := known.of(to)
 	var out [][]string
 	switch {
-	case s.One != nil && survive && nodes <= maxCommands:
+	case s.One != nil && nodes <= maxCommands:
 		for rank := range max(1, nodes) {
 			out = append(out, s.One(rank, cpus, append(argv[:len(argv):len(argv)], "--rank="+strconv.Itoa(rank))))
 		}
 		return out, nil
 	case s.Each != nil:
-		return [][]string{s.Each(nodes, cpus, survive, argv)}, nil
+		return [][]string{s.Each(nodes, cpus, argv)}, nil
 	}
 	hosts := []string{""}
 	if nodes > 1 {
@@ -130,12 +128,9 @@ func (known Schedulers) PerNode(to job.Target, nodes, cpus int, survive bool, ar
 	}
 	for rank, host := range hosts {
 		w := append(argv[:len(argv):len(argv)], "--rank="+strconv.Itoa(rank))
-		switch {
-		case rank > 0:
+		if rank > 0 {
 			w = s.Remote(host, w)
 			w[0] = s.launcher(w[0], getenv)
-		case nodes > 1:
-			w = append(w, "--peer="+hosts[1])
 		}
 		out = append(out, w)
 	}

@@ -30,9 +30,9 @@ type Scheduler struct {
 	Spreads func(getenv func(string) string) (advice string, chosen bool)
 	// Remote returns the argv that runs argv on another host of the job.
 	Remote func(host string, argv []string) []string
-	// Each returns the argv that runs argv on each node of the job. With survive, the others go
-	// on if one fails. Rank is the variable in which the processes find the number of their node.
-	Each func(nodes, cpus int, survive bool, argv []string) []string
+	// Each returns the argv that runs argv on each node of the job. The others go on if one
+	// fails. Rank is the variable in which the processes find the number of their node.
+	Each func(nodes, cpus int, argv []string) []string
 	Rank string
 	// One returns the argv that runs argv on one node of the job, whose number counts from 0.
 	One func(number, cpus int, argv []string) []string

@@ -115,7 +115,7 @@ func (p *Plan) Run(ctx context.Context, known node.Schedulers, to job.Target, di
 	role := func(name string) []string {
 		return append(slices.Clone(program), "--run="+p.run, "--role="+name)
 	}
-	steps, err := known.PerNode(to, p.Nodes, p.Slots*max(1, p.Each.CPUs), true, role("node"), os.Getenv)
+	steps, err := known.PerNode(to, p.Nodes, p.Slots*max(1, p.Each.CPUs), role("node"), os.Getenv)
 	if err != nil {
 		return 0, err
 	}

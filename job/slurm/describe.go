@@ -49,33 +49,24 @@ func maxArray(ctx context.Context) int {
 	return 0
 }
 
-// eachNode starts argv once on each node of the job. With survive, the other nodes go on if one fails.
-func eachNode(nodes, cpus int, survive bool, argv []string) []string {
-	var where []string
-	if survive {
-		where = []string{"--no-kill"}
-	}
-	return step(where, nodes, cpus, survive, argv)
+// eachNode starts argv once on each node of the job.
+func eachNode(nodes, cpus int, argv []string) []string {
+	return step("--no-kill", nodes, cpus, argv)
 }
 
-// oneNode starts argv on one node of the job, by its number. The other nodes go on if it fails.
+// oneNode starts argv on one node of the job, by its number.
 func oneNode(number, cpus int, argv []string) []string {
-	return step([]string{"--relative=" + strconv.Itoa(number)}, 1, cpus, true, argv)
+	return step("--relative="+strconv.Itoa(number), 1, cpus, argv)
 }
 
-// step starts argv once on each of some nodes.
-func step(where []string, nodes, cpus int, survive bool, argv []string) []string {
-	kill := "--kill-on-bad-exit=1"
-	if survive {
-		kill = "--kill-on-bad-exit=0"
-	}
+// step starts argv once on each of some nodes, which where selects. The other nodes go on if one fails.
+func step(where string, nodes, cpus int, argv []string) []string {
 	// A site's WaitTime would end the other nodes soon after the first.
-	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", kill,
-		"--wait=0", "--unbuffered", "--mpi=none"}
-	w = append(w, where...)
+	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1",
+		"--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--mpi=none", where}
 	if cpus > 0 {
 		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
-	} else if survive { // all CPUs of the node
+	} else { // all CPUs of the node
 		w = append(w, "--cpu-bind=none")
 	}
 	return append(w, argv...)
