@@ -48,6 +48,9 @@ var (
 		"cleanenv":   "use --clean-env", "fakeroot": "use --uid 0 --seccomp", "net": "use --network none",
 		"runtime": `"hpcc unpack --bundle IMAGE DIR" writes a bundle for crun, runc and "hpcc oci"`,
 	}
+	pastHabit = `"sreport cluster utilization" (Slurm), "qacct" (Grid Engine), "bacct" (LSF), "qstat -x" (PBS) or Open XDMoD ` +
+		`reports how a cluster was used; "hpcc nodes --mine" shows what your own jobs used`
+	nodesHabits  = map[string]string{"report": pastHabit, "since": pastHabit, "html": pastHabit}
 	submitHabits = map[string]string{
 		"ntasks": "use --tasks N", "ntasks-per-node": "use --tasks-per-node N", "cpus-per-task": "use --cpus N",
 		"partition": "use --queue NAME", "q": "use --queue NAME",
@@ -133,6 +136,8 @@ func habitsOf(command string) []map[string]string {
 	switch command {
 	case "build", "deploy", "inspect":
 		return []map[string]string{imageHabits}
+	case "nodes":
+		return []map[string]string{nodesHabits}
 	case "run":
 		return []map[string]string{runHabits}
 	case "submit", "script":

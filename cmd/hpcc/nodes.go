@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,22 +38,17 @@ free.
    hpcc nodes --queue gpu --json
    hpcc nodes --fits job.sh
    hpcc nodes --mine
-   hpcc nodes --report --since 30d
 
 --fits shows where and when a job would start: a job script of any scheduler or a submitted job.
 "hpcc submit --dry-run" does the same for a new job. --mine compares what your jobs requested with
-what they used. --report shows how much of each cluster was allocated over time, which of your
-jobs held idle GPUs or CPUs, and what would start now.`,
+what they used.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "query `TARGET`: " + dialects + ", local"},
 			&cli.StringFlag{Name: "queue", Usage: "show only nodes of queue or partition `QUEUE`"},
 			&cli.StringFlag{Name: "fits", Usage: "show where and when `JOB`, a script or an ID, would start"},
 			&cli.StringFlag{Name: "dialect", Usage: "read the script as `SCHEDULER`: " + dialects},
 			&cli.BoolFlag{Name: "mine", Usage: "compare what your jobs requested with what they used"},
-			&cli.BoolFlag{Name: "report", Usage: "report the cluster's use over time"},
-			&cli.StringFlag{Name: "since", Usage: "with --report: cover the last `TIME` (default 7d)"},
-			&cli.StringFlag{Name: "html", Usage: "with --report: write a page with charts to `FILE`"},
-			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per node, job or cluster"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per node or job"},
 			&cli.StringFlag{Name: "on", Usage: "show only nodes of site `NAME`"},
 			&cli.BoolFlag{Name: "here", Usage: "show only this machine's schedulers; ask no site by ssh"},
 			storeFlag(),
@@ -69,24 +63,18 @@ type nodesArgs struct {
 	queue   string
 	json    bool
 	store   string
-	mine    bool          // compare requests of jobs with their use
-	ids     []string      // with mine: IDs of jobs; empty for all
-	report  bool          // report the allocation over time
-	since   time.Duration // with report
-	html    string        // with report: the file for the page; - for standard output
-	fits    string        // a script, a submit command or a job; "" without --fits
-	dialect job.Target    // of the script
+	mine    bool       // compare requests of jobs with their use
+	ids     []string   // with mine: IDs of jobs; empty for all
+	fits    string     // a script, a submit command or a job; "" without --fits
+	dialect job.Target // of the script
 }
 
 func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	a := &nodesArgs{local: c.Bool("here"), queue: c.String("queue"), json: c.Bool("json"), store: c.String("store"), mine: c.Bool("mine"),
-		report: c.Bool("report"), html: c.String("html"), fits: c.String("fits"), dialect: job.Target(c.String("dialect"))}
-	most, usage, exclude, verb := 0, "no arguments without --mine", []string(nil), ""
-	switch {
-	case a.report:
-		exclude, verb = []string{"queue", "fits", "mine", "dialect"}, "report"
-	case a.mine:
-		most, usage, exclude, verb = 1000, "[JOB...]", []string{"to", "queue", "fits"}, "mine"
+		fits: c.String("fits"), dialect: job.Target(c.String("dialect"))}
+	most, usage := 0, "no arguments without --mine"
+	if a.mine {
+		most, usage = 1000, "[JOB...]"
 	}
 	var err error
 	if a.at, err = parseSiteChoice(c); err != nil {
@@ -95,22 +83,12 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 	if a.ids, err = parseArguments(c, 0, most, usage); err != nil {
 		return nil, err
 	}
-	for _, name := range exclude {
-		if c.IsSet(name) {
-			return nil, text.Usagef("--%s and --%s cannot be used together", name, verb)
+	for _, name := range []string{"to", "queue", "fits"} {
+		if a.mine && c.IsSet(name) {
+			return nil, text.Usagef("--%s and --mine cannot be used together", name)
 		}
 	}
 	switch {
-	case a.report:
-		if a.since, err = parseSince(cmp.Or(c.String("since"), "7d")); err != nil {
-			return nil, err
-		}
-		if a.html == "-" && a.json {
-			return nil, text.Usagef("--html - and --json cannot be used together").Hint("name a file: --html report.html")
-		}
-	case a.mine:
-	case c.IsSet("since") || c.IsSet("html"):
-		return nil, text.Usagef("--since and --html need --report")
 	case c.IsSet("fits") && a.fits == "":
 		return nil, text.Usagef("--fits is empty").Hint("name a job script, a submit command or a job")
 	case c.IsSet("fits") && c.IsSet("queue"):
@@ -121,8 +99,6 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 
 func (a *nodesArgs) run(ctx context.Context) error {
 	switch {
-	case a.report:
-		return a.printReport(ctx)
 	case a.mine:
 		return a.printUses(ctx)
 	case a.fits != "":
@@ -176,55 +152,48 @@ func (a *nodesArgs) clusters(ctx context.Context) (local []dispatch.Cluster, rem
 	return local, remote, nil
 }
 
-// askAll asks clusters and sites at the same time. It warns about those that do not answer, and
-// fails if no cluster or site answers.
-func askAll[T any](local []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error),
-	askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
-	all, failed := make([]T, len(local)+len(remote)), make([]error, len(local)+len(remote))
-	var g sync.WaitGroup
-	for i, to := range local {
-		g.Go(func() { all[i], failed[i] = askCluster(to) })
-	}
-	for i, t := range remote {
-		g.Go(func() { all[len(local)+i], failed[len(local)+i] = askSite(t) })
-	}
-	g.Wait()
-	for i, err := range failed {
-		if err == nil {
-			answers = append(answers, all[i])
-		}
-	}
-	if len(answers) == 0 {
-		return nil, errors.Join(failed...)
-	}
-	for _, err := range failed {
-		if err != nil {
-			say("warning: %s", terminal.ShortCell(err.Error()))
-		}
-	}
-	return answers, nil
-}
-
-// nodes lists the nodes of clusters and sites.
+// nodes lists the nodes of clusters and sites, which it asks at the same time. It warns about
+// those that do not answer, and fails if no cluster or site answers.
 func (a *nodesArgs) nodes(ctx context.Context, local []dispatch.Cluster,
 	remote []*dispatch.Site) (rows []display.NodeRow, notes []string, err error) {
 	type answer struct {
 		rows  []display.NodeRow
 		notes []string
+		err   error
 	}
-	answers, err := askAll(local, remote, func(to dispatch.Cluster) (x answer, err error) {
-		list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, a.queue)
-		for _, n := range list {
-			x.rows = append(x.rows, display.NodeRow{Type: "node", Target: to.Target, Site: to.Site, Node: n})
-		}
-		x.notes = notes
-		return x, err
-	}, func(t *dispatch.Site) (x answer, err error) {
-		x.rows, err = siteNodes(ctx, t, a.queue)
-		return x, err
-	})
+	answers := make([]answer, len(local)+len(remote))
+	var g sync.WaitGroup
+	for i, to := range local {
+		x := &answers[i]
+		g.Go(func() { x.rows, x.notes, x.err = clusterNodes(ctx, to, a.queue) })
+	}
+	for i, t := range remote {
+		x := &answers[len(local)+i]
+		g.Go(func() { x.rows, x.err = siteNodes(ctx, t, a.queue) })
+	}
+	g.Wait()
+	var failed []error
 	for _, x := range answers {
+		if x.err != nil {
+			failed = append(failed, x.err)
+			continue
+		}
 		rows, notes = append(rows, x.rows...), append(notes, x.notes...)
+	}
+	if len(failed) == len(answers) {
+		return nil, nil, errors.Join(failed...)
+	}
+	for _, err := range failed {
+		say("warning: %s", terminal.ShortCell(err.Error()))
+	}
+	return rows, notes, nil
+}
+
+// clusterNodes lists the nodes of a scheduler that this machine reaches.
+func clusterNodes(ctx context.Context, to dispatch.Cluster, queue string) (rows []display.NodeRow, notes []string, err error) {
+	list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, queue)
+	for _, n := range list {
+		rows = append(rows, display.NodeRow{Type: "node", Target: to.Target, Site: to.Site, Node: n})
 	}
 	return rows, notes, err
 }
@@ -240,33 +209,20 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]display.N
 		return nil, err
 	}
 	var rows []display.NodeRow
-	err = eachObject(t, out, func(line []byte) error {
-		var r display.NodeRow
-		err := json.Unmarshal(line, &r)
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		r := display.NodeRow{}
+		err := d.Decode(&r)
+		if errors.Is(err, io.EOF) {
+			return rows, nil
+		}
 		if err == nil && (r.Type != "node" || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' })) {
 			err = errors.New("not a node")
 		}
+		if err != nil {
+			return nil, fmt.Errorf("site %s: reading the output of its hpcc: %w", t.Name, err)
+		}
 		r.Site = t.Name
 		rows = append(rows, r)
-		return err
-	})
-	return rows, err
-}
-
-// eachObject calls take for each JSON object that hpcc at a site printed.
-func eachObject(t *dispatch.Site, out []byte, take func(line []byte) error) error {
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var line json.RawMessage
-		err := d.Decode(&line)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = take(line)
-		}
-		if err != nil {
-			return fmt.Errorf("site %s: reading the output of its hpcc: %w", t.Name, err)
-		}
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -395,9 +394,4 @@ func Template(ctx context.Context, name string) (*File, error) {
 		w.parameters = append(w.parameters, q)
 	}
 	return w, nil
-}
-
-// History always returns a [capacity.NoHistory].
-func (System) History(context.Context, time.Time) (*capacity.History, error) {
-	return nil, &capacity.NoHistory{Why: "Argo does not keep accounting records"}
 }

@@ -91,12 +91,6 @@ type UsageCounter interface {
 	Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error)
 }
 
-// A Historian lists the jobs that ran since a time, limited to those that this user may
-// see. It returns a [capacity.NoHistory] error if it keeps no accounting records.
-type Historian interface {
-	History(ctx context.Context, from time.Time) (*capacity.History, error)
-}
-
 // An Accountant returns how tasks of a job ended, by the batch system's own index and according to
 // its accounting. Tasks that ended in other ways than an [Ending] describes are missing.
 type Accountant interface {

@@ -1,7 +1,7 @@
-// Package capacity computes the free resources of a cluster, when a job could start and how busy the cluster
-// was.
+// Package capacity computes the free resources of a cluster and when a job could start, and compares the
+// requests of jobs with their usage.
 //
-//	batch system's listings ─► Snapshot ─► Need.Fit, Windows, Utilisation
+//	batch system's listings ─► Snapshot ─► Need.Fit
 //
 // Batch systems fill in a [Snapshot]: the nodes, and the allocations on them with their end times. The rest is
 // arithmetic without queries. It covers processors, memory and GPUs; only the batch system's dry run can
@@ -38,8 +38,6 @@ type Node struct {
 
 	Holds    []Hold `json:"-"`
 	reserved bool   // it is off only because of a current reservation
-
-	MemoryUnknown bool `json:"-"` // its free memory is unknown
 }
 
 // The states of nodes.
@@ -56,8 +54,8 @@ type Hold struct {
 	CPUs     int
 	Memory   int64
 	GPUs     int
-	FullNode bool // all resources of the node
-	By       string
+	FullNode bool   // all resources of the node
+	By       string // a reservation or a waiting job
 }
 
 // A Snapshot is the state of a scheduler's nodes.

@@ -80,7 +80,7 @@ func (u *Use) Advise() []string {
 		out = append(out, fmt.Sprintf("%.1f of %d processors were busy: ask for %d", busy, u.CPUs, max(1, int(math.Ceil(busy)))))
 	}
 	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/minShareDivisor {
-		enough := max((u.PeakMemory*3/2+Step-1)/Step*Step, Step)
+		enough := max((u.PeakMemory*3/2+memoryStep-1)/memoryStep*memoryStep, memoryStep)
 		if enough < u.Memory {
 			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do",
 				quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), formatMemoryFlag(enough)))
@@ -103,8 +103,8 @@ func formatMemoryFlag(n int64) string {
 	return fmt.Sprintf("%dM", n>>20)
 }
 
-// Step is the unit to which amounts of memory are rounded up, in bytes.
-const Step = 64 << 20
+// memoryStep is the unit to which amounts of memory are rounded up, in bytes.
+const memoryStep = 64 << 20
 
 // busy returns the average number of busy processors.
 func (u *Use) busy() float64 {

@@ -11,6 +11,9 @@ import (
 	"hpcc/job/quantity"
 )
 
+// startMargin is the part of a free window that may pass between submission and start of a job.
+const startMargin = 30 * time.Second
+
 // Backfill shortens the time limit of a job that would have to wait to the free window
 // that fits it, but not below least. Schedulers that can may cut the limit further, down
 // to least, and requeue the job. The result describes the choices in sentences.
@@ -34,7 +37,7 @@ func Backfill(ctx context.Context, j *job.Job, t job.Target, least time.Duration
 		return nil, err
 	}
 	var changes []string
-	hole := (f.Window - capacity.Margin).Truncate(time.Minute)
+	hole := (f.Window - startMargin).Truncate(time.Minute)
 	switch {
 	case f.When == capacity.Never:
 		return nil, fmt.Errorf("the job never starts: %s", f.Why)

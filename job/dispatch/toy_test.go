@@ -169,7 +169,4 @@ func TestToy(t *testing.T) {
 	if list := Schedulers(t.Context()); len(list) == 0 || list[len(list)-1].Name != "the toy" || list[len(list)-1].Version != "toy 1" || list[len(list)-1].Err == nil {
 		t.Errorf("Schedulers: %+v", list)
 	}
-	if u, err := Utilise(t.Context(), dir, Cluster{Target: toyTarget}, time.Now().Add(-time.Hour)); err != nil || !u.Own || u.Nodes != 1 {
-		t.Errorf("Utilise without a history: %+v, %v", u, err)
-	}
 }

@@ -8,25 +8,25 @@ import (
 	"hpcc/job/capacity"
 )
 
-// TestLostWaste checks that the run time of a lost task and the usage of a running one count
+// TestLostUse checks that the run time of a lost task and the usage of a running one count
 // as unknown.
-func TestLostWaste(t *testing.T) {
+func TestLostUse(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	began := now.AddDate(-1, 0, 0)
 	st := &Status{Submission: &Submission{Job: &job.Job{CPUs: 8}}, Tasks: []job.Task{{Start: began}}, Total: 1, Lost: 1}
-	if u := st.use(nil, now); u.Wall != 0 || u.Waste().AskedCPU != 0 || !u.Ended.Equal(began) {
+	if u := st.use(nil, now); u.Wall != 0 || !u.Ended.Equal(began) {
 		t.Errorf("lost job: wall %s, ended at %s; want 0s and %s", u.Wall, u.Ended, began)
 	}
 	st.Tasks[0].Start = now.Add(-time.Hour)
 	st.Lost, st.Running = 0, 1
 	u := st.use(nil, now)
-	if w := u.Waste(); !u.CPUUnknown || w.AskedCPU != 8 || w.WastedCPU != 0 || !u.Ended.IsZero() {
-		t.Errorf("waste of a running job = %+v", w)
+	if !u.CPUUnknown || u.Wall != time.Hour || u.CPUTime != 0 || !u.Ended.IsZero() {
+		t.Errorf("use of a running job = %+v", u)
 	}
 	st.Native = "7"
 	u = st.use(map[string]capacity.Usage{"7": {CPU: time.Hour}}, now)
-	if w := u.Waste(); u.CPUUnknown || w.WastedCPU != 7 {
-		t.Errorf("waste of a running job with the scheduler's figures = %+v", w)
+	if u.CPUUnknown || u.CPUTime != time.Hour {
+		t.Errorf("use of a running job with the scheduler's figures = %+v", u)
 	}
 }
 

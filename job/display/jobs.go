@@ -1,6 +1,6 @@
 // Package display formats what hpcc knows of jobs and clusters as text for people, and shows the output of tasks.
 //
-//	Status, Usage, Node, Fit, CapacityReport ─► a table, a line or a page
+//	Status, Usage, NodeRow, Fit, Use ─► a table or a line
 //	records and files of tasks, logs of pods ─► the output of a job
 //
 // Names, hosts, parameters and reasons come from other users and programs: the text has no control characters.

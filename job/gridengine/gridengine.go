@@ -1,4 +1,4 @@
-// Package gridengine drives Grid Engine through its commands and reads its accounting file.
+// Package gridengine drives Grid Engine through its commands.
 package gridengine
 
 import (

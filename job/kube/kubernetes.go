@@ -17,7 +17,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/capacity"
 	"hpcc/job/node"
 )
 
@@ -218,8 +217,3 @@ func Notes(j *job.Job, to job.Target) []string {
 
 // fullSeconds rounds up to seconds, the unit of the API.
 func fullSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
-
-// History always returns a [capacity.NoHistory].
-func (System) History(context.Context, time.Time) (*capacity.History, error) {
-	return nil, &capacity.NoHistory{Why: "Kubernetes does not keep accounting records"}
-}

@@ -19,7 +19,6 @@ import (
 	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/capacity"
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
 	"hpcc/runtime/inherit"
@@ -185,9 +184,4 @@ func killOnce(session int) (found bool, err error) {
 		}
 	}
 	return found, nil
-}
-
-// History always returns a [capacity.NoHistory].
-func (System) History(context.Context, time.Time) (*capacity.History, error) {
-	return nil, &capacity.NoHistory{Why: "this machine has no accounting records"}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +31,7 @@ var (
 		{"the free memory of hosts is", []string{"lsload", "-w"}, load},
 		{"the GPUs of hosts are", []string{"bhosts", "-gpu", "-w"}, gpus},
 		{"the end times of jobs are", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o",
-			"jobid exec_host time_left run_time delimiter='|'"}, holds},
+			"exec_host time_left delimiter='|'"}, holds},
 	}
 )
 
@@ -134,7 +133,7 @@ func static(at map[string]*capacity.Node, list string) {
 		if n == nil {
 			return
 		}
-		n.Memory, n.MemoryUnknown = quantity.Bytes(get("maxmem"), 1), true
+		n.Memory = quantity.Bytes(get("maxmem"), 1)
 		if n.CPUs < 0 {
 			n.CPUs = quantity.Count(get("ncpus"))
 			if n.FreeCPUs += n.CPUs; n.State == capacity.Full {
@@ -148,7 +147,7 @@ func static(at map[string]*capacity.Node, list string) {
 func load(at map[string]*capacity.Node, list string) {
 	columns(list, func(get func(string) string) {
 		if n := at[get("HOST_NAME")]; n != nil {
-			n.FreeMemory, n.MemoryUnknown = quantity.Bytes(get("mem"), 1), false
+			n.FreeMemory = quantity.Bytes(get("mem"), 1)
 		}
 	})
 }
@@ -213,27 +212,20 @@ func gpus(at map[string]*capacity.Node, list string) {
 	}
 }
 
-// holds adds running jobs from "bjobs -o 'jobid exec_host time_left run_time'":
-// 17|4*n1:2*n2|1:30 L|125 second(s).
+// holds adds running jobs from "bjobs -o 'exec_host time_left'": 4*n1:2*n2|1:30 L.
 func holds(at map[string]*capacity.Node, list string) {
 	now := time.Now()
-	for f := range batch.Table(list, 3) {
-		h := capacity.Hold{By: "job " + f[0]}
-		left, _, _ := strings.Cut(f[2], " ")
+	for f := range batch.Table(list, 2) {
+		var h capacity.Hold
+		left, _, _ := strings.Cut(f[1], " ")
 		if hours, minutes, ok := strings.Cut(left, ":"); ok {
 			if d := time.Duration(quantity.Count(hours))*time.Hour +
 				time.Duration(quantity.Count(minutes))*time.Minute; d >= 0 && d < quantity.MaxTime {
 				h.To = now.Add(d)
 			}
 		}
-		if len(f) > 3 {
-			seconds, _, _ := strings.Cut(f[3], " ")
-			if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n >= 0 && n < int64(quantity.MaxTime/time.Second) {
-				h.From = now.Add(-time.Duration(n) * time.Second)
-			}
-		}
 		slots := map[string]int{}
-		for w := range strings.SplitSeq(f[1], ":") {
+		for w := range strings.SplitSeq(f[0], ":") {
 			count, host, ok := strings.Cut(w, "*")
 			if !ok {
 				count, host = "1", w

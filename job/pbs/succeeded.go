@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
@@ -63,4 +64,13 @@ func endings(listing []byte) (map[int]batch.Ending, error) {
 		}
 	}
 	return ends, nil
+}
+
+// ansic parses a local time in the format of ctime(3). It returns the zero time for other text.
+func ansic(s string) time.Time {
+	t, err := time.ParseInLocation(time.ANSIC, s, time.Local)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// colours is the number of systems with different colours, and of lines with different
-// dashes in a chart with class apart. The page's style has the classes c0 and so on.
+// colours is the number of systems with different colours. The page's style has the classes c0
+// and so on.
 const colours = 6
 
 // colour returns the class of the i-th system.

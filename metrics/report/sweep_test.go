@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"hpcc/metrics"
 	"hpcc/testdata/testenv"
@@ -261,23 +260,5 @@ func TestSweepCSV(t *testing.T) {
 	testenv.Check(t, s.CSV(&out))
 	if want := "job,task,ending,'+p,'=b()\n'=a(),1,done,'@x,-1\n"; out.String() != want {
 		t.Errorf("CSV is\n%swant\n%s", &out, want)
-	}
-}
-
-func TestCapacityChart(t *testing.T) {
-	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	c := Capacity{Name: "<n>", Steps: []time.Time{noon, noon.Add(time.Hour)}, To: noon.Add(90 * time.Minute),
-		Lines: []CapacityLine{{"processors", []float64{0.5, 1}}, {"GPUs", []float64{0, 7}}}}
-	chart := c.Chart()
-	wellFormed(t, string(chart.Body))
-	if n := strings.Count(string(chart.Body), "<polyline"); n != 2 {
-		t.Errorf("%d lines; want 2", n)
-	}
-	// lines and their legends are distinguishable without colour
-	if n := strings.Count(string(chart.Body), `class="curve apart c1"`); n != 2 || !strings.Contains(page, ".apart.c1 { stroke-dasharray:") {
-		t.Errorf("%d dashed lines; want that of the second and its legend", n)
-	}
-	if got := fmt.Sprint(chart.Table.Rows[1][1:]); got != "[100.0% 700.0%]" {
-		t.Errorf("the table's second row is %s", got)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,29 +37,6 @@ func CheckNodes(t *testing.T, nodes []capacity.Node, want ...string) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("nodes are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// allocationText formats an allocation, with times without the day.
-func allocationText(s capacity.Allocation) string {
-	end := "runs"
-	if !s.End.IsZero() {
-		end = s.End.Format("15:04:05")
-	}
-	return fmt.Sprintf("%s %s %s-%s cpus %d memory %dM gpus %d", s.ID, s.User, s.Start.Format("15:04:05"), end, s.CPUs, s.Memory>>20, s.GPUs)
-}
-
-// CheckAllocations compares allocations, in any order, with one line for each.
-func CheckAllocations(t *testing.T, list []capacity.Allocation, want ...string) {
-	t.Helper()
-	var got []string
-	for _, s := range list {
-		got = append(got, allocationText(s))
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("the jobs are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
