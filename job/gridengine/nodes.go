@@ -221,7 +221,7 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 		k := key{s.ID, s.Task, host}
 		h := holds[k]
 		if h == nil {
-			h = s.hold()
+			h = &capacity.Hold{To: s.end()}
 			holds[k] = h
 		}
 		n := min(max(s.Slots, 1), 1<<20)
@@ -245,17 +245,17 @@ func holds(at map[string]*capacity.Node, r io.Reader, queue string) error {
 	return nil
 }
 
-// hold returns the start, the end and the name of a row's job, without its resources.
-func (s *slot) hold() *capacity.Hold {
-	h := &capacity.Hold{From: parseTime(s.Start), By: "job " + s.ID}
+// end returns the end of a row's job by its time limit, or the zero time.
+func (s *slot) end() (end time.Time) {
+	start := parseTime(s.Start)
 	for _, r := range s.Requests {
-		if r.Name == "h_rt" && !h.From.IsZero() {
+		if r.Name == "h_rt" && !start.IsZero() {
 			if limit, err := strconv.ParseFloat(r.Text, 64); err == nil && limit > 0 && limit < quantity.MaxTime.Seconds() {
-				h.To = h.From.Add(time.Duration(limit * float64(time.Second)))
+				end = start.Add(time.Duration(limit * float64(time.Second)))
 			}
 		}
 	}
-	return h
+	return end
 }
 
 // parseTime parses a time of qstat. It returns the zero time for other text.

@@ -151,20 +151,18 @@ func holds(at map[string]*capacity.Node, r io.Reader) error {
 	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the output of qstat: %w", err)
 	}
-	for id, j := range list.Jobs {
+	for _, j := range list.Jobs {
 		if j.State != "R" && j.State != "E" {
 			continue
 		}
-		h := capacity.Hold{By: "job " + id}
-		if start, err := time.ParseInLocation(time.ANSIC, j.Start, time.Local); err == nil {
-			h.From = start
-			if limit, err := quantity.ParseTime(j.Request.Time); err == nil {
-				h.To = start.Add(limit)
-			}
+		var end time.Time
+		start := ansic(j.Start)
+		if limit, err := quantity.ParseTime(j.Request.Time); err == nil && !start.IsZero() {
+			end = start.Add(limit)
 		}
 		for name, part := range parts(j.Where) {
 			if n := at[name]; n != nil {
-				part.From, part.To, part.By = h.From, h.To, h.By
+				part.To = end
 				n.Holds = append(n.Holds, part)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 func TestPBSNodes(t *testing.T) {
 	nodes := nodes(jobtest.Recorded(t, "pbsnodes-a.txt"))
 	testenv.Check(t, holds(capacity.NodeIndex(nodes), strings.NewReader(jobtest.Recorded(t, "qstat-f.json"))))
-	if h := nodes[0].Holds; len(h) != 1 || h[0].CPUs != 2 || h[0].GPUs != 2 || !h[0].To.IsZero() || h[0].By != "job 12.h" {
+	if h := nodes[0].Holds; len(h) != 1 || h[0].CPUs != 2 || h[0].GPUs != 2 || !h[0].To.IsZero() {
 		t.Errorf("n1 has holds %+v", h)
 	}
 	for i := range nodes {
