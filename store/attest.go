@@ -52,6 +52,9 @@ func (e *NoAttestationError) Error() string {
 	return fmt.Sprintf("image %q carries no such attestation", e.Name)
 }
 
+// Advice says how to attach one.
+func (e *NoAttestationError) Advice() string { return `attach one with "hpcc build --provenance"` }
+
 // isAttestation reports whether a part of an index is an attestation of another part instead
 // of an image.
 func isAttestation(d v1.Descriptor) bool {

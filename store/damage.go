@@ -45,6 +45,18 @@ func (e *DamagedError) Error() string {
 	return text
 }
 
+// Advice says how to replace the blob.
+func (e *DamagedError) Advice() string {
+	const rest = "; hpcc gc --verify checks everything else"
+	switch {
+	case len(e.Cures) == 0:
+		return "repeat the hpcc build, load or pull that created it; copy a layout or archive again"
+	case len(e.Cures) == 1:
+		return e.Cures[0] + " replaces it" + rest
+	}
+	return "any of these commands replaces it: " + strings.Join(e.Cures, "; ") + rest
+}
+
 // missing is the reason for a missing blob.
 const missing = "is missing"
 

@@ -306,6 +306,9 @@ func (e *DamagedRefError) Error() string {
 
 func (e *DamagedRefError) Unwrap() error { return e.Err }
 
+// Advice says how to create the name again.
+func (e *DamagedRefError) Advice() string { return e.Cure + " creates it again" }
+
 // byDigest finds a manifest by its digest, or by a prefix of it among the named images.
 func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 	if h := (v1.Hash{Algorithm: "sha256", Hex: head}); checkHash(h) == nil {
@@ -463,6 +466,11 @@ type PlatformError struct {
 
 func (e *PlatformError) Error() string {
 	return fmt.Sprintf("image %q has no %s; it has %s", e.Name, e.Want.String(), strings.Join(e.Have, ", "))
+}
+
+// Advice says how to get an image for the platform.
+func (e *PlatformError) Advice() string {
+	return fmt.Sprintf("%q builds such an image; or choose a platform that this one has", "hpcc build --platform "+e.Want.String())
 }
 
 // pick chooses a platform from an index: the requested one, else this machine's, else the

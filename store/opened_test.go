@@ -52,7 +52,7 @@ func TestImagesOpens(t *testing.T) {
 			t.Errorf("names: %q, %v", list, err)
 		}
 		var none *store.NotFoundError
-		if _, err = s.Get("alais10", nil); !errors.As(err, &none) || none.Similar() != "alias10" {
+		if _, err = s.Get("alais10", nil); !errors.As(err, &none) || none.Advice() != `did you mean "alias10"?` {
 			t.Errorf("Get(alais10): %v; want the suggestion alias10", err)
 		}
 	})

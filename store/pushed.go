@@ -33,6 +33,11 @@ func (e *NotPushedError) Error() string {
 	return fmt.Sprintf("%q was not pushed to a registry from this store", e.Name)
 }
 
+// Advice says how to push the image.
+func (e *NotPushedError) Advice() string {
+	return fmt.Sprintf("%q or %q pushes it", "hpcc deploy -r NAME "+e.Name, "hpcc push "+e.Name+" REF")
+}
+
 // Pushed returns the reference by digest under which an image, with all platforms, was
 // pushed: "registry.example/team/base@sha256:…". It uses the last push of this name, else
 // any other name's push of the same image. It returns a [NotFoundError], or a

@@ -60,13 +60,15 @@ type NotFoundError struct {
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("no image %q in the store", e.Name) }
 
-// Similar returns the name of an image of the store that was probably meant, or "".
-func (e *NotFoundError) Similar() string {
-	if e.store == nil {
-		return ""
+// Advice names an image of the store that was probably meant, or says how to get the image.
+func (e *NotFoundError) Advice() string {
+	if e.store != nil {
+		names, _ := e.store.Names()
+		if near := text.Nearest(e.Name, names); near != "" {
+			return fmt.Sprintf("did you mean %q?", near)
+		}
 	}
-	names, _ := e.store.Names()
-	return text.Nearest(e.Name, names)
+	return fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+e.Name)
 }
 
 // NoTreeError reports that an image exists but has not been unpacked.

@@ -15,11 +15,9 @@ import (
 
 	"hpcc/build/attest"
 	"hpcc/files"
-	"hpcc/job/dispatch"
 	"hpcc/runtime"
 	"hpcc/runtime/probe"
 	"hpcc/runtime/process"
-	"hpcc/store"
 	"hpcc/text"
 )
 
@@ -134,13 +132,7 @@ func adviceFor(err error) (advice string, status int) {
 	var m *text.Error
 	var ns *runtime.NamespaceError
 	var re *process.Error
-	var missing *store.NotFoundError
-	var noJob *dispatch.NoJobError
-	var platform *store.PlatformError
-	var local *store.NotPushedError
-	var damaged *store.DamagedError
-	var name *store.DamagedRefError
-	var advised interface{ Advice() string } // of a registry
+	var advised interface{ Advice() string }
 	if errors.As(err, &re) {
 		status = re.Status
 	}
@@ -162,36 +154,8 @@ func adviceFor(err error) (advice string, status int) {
 	case advice != "":
 	case errors.As(err, &advised) && advised.Advice() != "":
 		advice = advised.Advice()
-	case errors.As(err, &missing) && missing.Similar() != "":
-		advice = fmt.Sprintf("did you mean %q?", missing.Similar())
-	case errors.As(err, &missing):
-		advice = fmt.Sprintf("%q lists the images; %q fetches one from a registry", "hpcc images", "hpcc pull "+missing.Name)
-	case errors.As(err, &platform):
-		advice = fmt.Sprintf("%q builds such an image; or choose a platform that this one has",
-			"hpcc build --platform "+platform.Want.String())
-	case errors.As(err, &noJob) && noJob.Similar() != "":
-		advice = fmt.Sprintf("did you mean %q?", noJob.Similar())
-	case errors.As(err, &noJob):
-		advice = `"hpcc status" lists the jobs`
-	case errors.As(err, &damaged):
-		advice = repairHint(damaged)
-	case errors.As(err, &name):
-		advice = name.Cure + " creates it again"
-	case errors.As(err, &local):
-		advice = fmt.Sprintf("%q or %q pushes it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
 		advice = probe.Cure(ns) + `; "hpcc doctor" shows what was tried`
 	}
 	return advice, status
-}
-
-// repairHint returns a hint that says how to replace a damaged blob.
-func repairHint(e *store.DamagedError) string {
-	switch {
-	case len(e.Cures) == 0:
-		return "repeat the hpcc build, load or pull that created it; copy a layout or archive again"
-	case len(e.Cures) == 1:
-		return e.Cures[0] + " replaces it; hpcc gc --verify checks everything else"
-	}
-	return "any of these commands replaces it: " + strings.Join(e.Cures, "; ") + "; hpcc gc --verify checks everything else"
 }

@@ -67,7 +67,7 @@ func (a *inspectArgs) run(ctx context.Context) error {
 		return err
 	}
 	if a.provenance {
-		predicate, err := a.attestation(s)
+		predicate, err := s.Attestation(a.name, a.platform, attest.Provenance, attest.ProvenanceV0)
 		if err != nil {
 			return err
 		}
@@ -128,14 +128,4 @@ func (a *inspectArgs) image(s *store.Store) (map[string]any, error) {
 		about["pushed"] = ref
 	}
 	return about, nil
-}
-
-// attestation returns the provenance that is attached to the image.
-func (a *inspectArgs) attestation(s *store.Store) (any, error) {
-	predicate, err := s.Attestation(a.name, a.platform, attest.Provenance, attest.ProvenanceV0)
-	var none *store.NoAttestationError
-	if errors.As(err, &none) {
-		return nil, text.Hint(err, "attach one with \"hpcc build --provenance\"")
-	}
-	return predicate, err
 }

@@ -32,19 +32,22 @@ func (e *NoJobError) Error() string {
 	return fmt.Sprintf("no job %q", e.ID)
 }
 
-// Similar returns the name or ID of a job of this machine that was probably meant, or "".
-func (e *NoJobError) Similar() string {
-	if e.dir == "" {
-		return ""
+// Advice names a job of this machine that was probably meant, or says how to list the jobs.
+func (e *NoJobError) Advice() string {
+	var known []string
+	if e.dir != "" {
+		known, _ = jobDirs(e.dir)
 	}
-	known, _ := jobDirs(e.dir)
 	names := map[string]bool{}
 	for _, id := range known {
 		if p := strings.Split(id, "-"); len(p) > 2 { // NAME-DATE-TIME
 			names[strings.Join(p[:len(p)-2], "-")] = true
 		}
 	}
-	return text.Nearest(e.ID, append(known, slices.Sorted(maps.Keys(names))...))
+	if near := text.Nearest(e.ID, append(known, slices.Sorted(maps.Keys(names))...)); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return `"hpcc status" lists the jobs`
 }
 
 // missing returns the ids that no job below dir has.

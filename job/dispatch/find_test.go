@@ -137,11 +137,13 @@ func FuzzNatives(f *testing.F) {
 func TestSimilarJob(t *testing.T) {
 	dir := t.TempDir()
 	testenv.Check(t, os.Mkdir(filepath.Join(dir, "lr-scan-261126-184630"), 0o755))
-	for id, want := range map[string]string{"lr-scna": "lr-scan", "lr-scan-261126-184631": "lr-scan-261126-184630", "other": "", "": ""} {
+	list := `"hpcc status" lists the jobs`
+	for id, want := range map[string]string{"lr-scna": `did you mean "lr-scan"?`,
+		"lr-scan-261126-184631": `did you mean "lr-scan-261126-184630"?`, "other": list, "": list} {
 		_, err := Find(dir, id)
 		var none *NoJobError
-		if !errors.As(err, &none) || none.Similar() != want {
-			t.Errorf("Find(%q): %v; want the suggestion %q", id, err, want)
+		if !errors.As(err, &none) || none.Advice() != want {
+			t.Errorf("Find(%q): %v; want the advice %q", id, err, want)
 		}
 	}
 }

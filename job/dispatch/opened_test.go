@@ -63,7 +63,7 @@ func TestFindOpens(t *testing.T) {
 			if (err == nil) != (c.want != "") || (err == nil && s.ID != c.want) {
 				t.Errorf("Find(%q) = %v, %v; want %q", c.id, s, err, c.want)
 			}
-			if none := new(dispatch.NoJobError); c.id == "trian" && (!errors.As(err, &none) || none.Similar() != "train") {
+			if none := new(dispatch.NoJobError); c.id == "trian" && (!errors.As(err, &none) || none.Advice() != `did you mean "train"?`) {
 				t.Errorf("Find(%q): %v; want the suggestion train", c.id, err)
 			}
 		})
