@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/check"
 	"hpcc/text"
-	"hpcc/text/terminal"
 )
 
 func checkCommand() *cli.Command {
@@ -68,7 +64,7 @@ func (a *checkArgs) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("checking %s: %w", a.image, err)
 	}
-	errs, err := printFindings(os.Stdout, found, a.json)
+	errs, err := check.Write(os.Stdout, found, a.json)
 	if err != nil || errs == 0 {
 		return err
 	}
@@ -78,46 +74,4 @@ func (a *checkArgs) run(ctx context.Context) error {
 	}
 	return text.Hint(fmt.Errorf("%s would not run %s: %s", a.image, where, text.Count(errs, "error", "errors")),
 		"add the lines at the end of the Dockerfile as root: before the last USER, or between USER 0 and USER 1001")
-}
-
-// printFindings prints the findings, errors first, and returns the number of errors.
-func printFindings(w io.Writer, found []check.Finding, asJSON bool) (errs int, err error) {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	for _, level := range []string{"error", "warning", "note"} {
-		for _, f := range found {
-			if f.Level != level {
-				continue
-			}
-			if level == "error" {
-				errs++
-			}
-			if asJSON {
-				err = enc.Encode(struct {
-					Type string `json:"type"`
-					check.Finding
-				}{"finding", f})
-			} else {
-				_, err = io.WriteString(w, findingText(f))
-			}
-			if err != nil {
-				return errs, err
-			}
-		}
-	}
-	return errs, nil
-}
-
-// findingText formats a finding for people: the problem and the reason, then the lines that
-// correct it.
-func findingText(f check.Finding) string {
-	var b strings.Builder
-	terminal.Rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
-	for i, line := range f.Cure {
-		if i == 0 && f.Replaces != "" {
-			line += "    (instead of " + f.Replaces + ")"
-		}
-		terminal.Rowf(&b, "    %s\n", line)
-	}
-	return b.String()
 }

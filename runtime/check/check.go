@@ -11,8 +11,10 @@ package check
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -25,6 +27,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime/foreign"
 	"hpcc/text"
+	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -45,6 +48,47 @@ type Finding struct {
 	// Replaces is set, they replace that line instead.
 	Cure     []string `json:"cure,omitempty"`
 	Replaces string   `json:"replaces,omitempty"`
+}
+
+// Write writes findings, errors first, as text or as JSON objects. It returns the number of errors.
+func Write(w io.Writer, found []Finding, asJSON bool) (errs int, err error) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, level := range []string{"error", "warning", "note"} {
+		for _, f := range found {
+			if f.Level != level {
+				continue
+			}
+			if level == "error" {
+				errs++
+			}
+			if !asJSON {
+				_, err = io.WriteString(w, f.text())
+			} else {
+				err = enc.Encode(struct {
+					Type string `json:"type"`
+					Finding
+				}{"finding", f})
+			}
+			if err != nil {
+				return errs, err
+			}
+		}
+	}
+	return errs, nil
+}
+
+// text returns the problem and the reason, then the lines that correct it.
+func (f Finding) text() string {
+	var b strings.Builder
+	terminal.Rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
+	for i, line := range f.Cure {
+		if i == 0 && f.Replaces != "" {
+			line += "    (instead of " + f.Replaces + ")"
+		}
+		terminal.Rowf(&b, "    %s\n", line)
+	}
+	return b.String()
 }
 
 // Image returns the reasons why an image would not run without root. It checks the
