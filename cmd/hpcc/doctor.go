@@ -3,9 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -13,7 +10,6 @@ import (
 	"hpcc/job/site"
 	"hpcc/runtime/probe"
 	"hpcc/store/ready"
-	"hpcc/text/terminal"
 )
 
 func doctorCommand() *cli.Command {
@@ -63,14 +59,10 @@ func (a *doctorArgs) run(ctx context.Context) error {
 	}
 	features := probe.Run(ctx, checks)
 	w := bufio.NewWriter(os.Stdout)
-	write := writeFeature
-	if a.json {
-		write = writeFeatureJSON
-	}
 	unusable := false // no image can run
 	for _, f := range features {
 		unusable = unusable || (f.Vital && f.State == probe.No)
-		if err := write(w, f); err != nil {
+		if err := f.Write(w, a.json); err != nil {
 			return err
 		}
 	}
@@ -81,25 +73,4 @@ func (a *doctorArgs) run(ctx context.Context) error {
 		return exitStatus(exitFailure)
 	}
 	return nil
-}
-
-// writeFeature writes a feature as text.
-func writeFeature(w io.Writer, f probe.Feature) error {
-	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, terminal.Cell(f.Why))
-	if f.Do != "" && f.State != probe.OK {
-		text += fmt.Sprintf("%29s you: %s\n", "", terminal.Cell(f.Do))
-	}
-	if f.Ask != "" && f.State != probe.OK {
-		text += fmt.Sprintf("%29s ask: %s\n", "", terminal.Cell(f.Ask))
-	}
-	_, err := io.WriteString(w, text)
-	return err
-}
-
-// writeFeatureJSON writes a feature as a JSON object with all fields, even empty ones.
-func writeFeatureJSON(w io.Writer, f probe.Feature) error {
-	return json.NewEncoder(w).Encode(struct {
-		Type string `json:"type"`
-		probe.Feature
-	}{"feature", f})
 }

@@ -9,8 +9,10 @@ package probe
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"time"
 
 	"hpcc/runtime"
+	"hpcc/text/terminal"
 )
 
 // A Feature is something that runs or builds need and a host may not allow.
@@ -29,6 +32,25 @@ type Feature struct {
 	Do    string `json:"do"`    // what the user can do about it; empty if nothing
 	Ask   string `json:"ask"`   // line to send to the administrator; empty if none
 	Vital bool   `json:"vital"` // no image runs without it
+}
+
+// Write writes the feature as text, or as a JSON object with all fields, even empty ones.
+func (f Feature) Write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(struct {
+			Type string `json:"type"`
+			Feature
+		}{"feature", f})
+	}
+	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, terminal.Cell(f.Why))
+	if f.Do != "" && f.State != OK {
+		text += fmt.Sprintf("%29s you: %s\n", "", terminal.Cell(f.Do))
+	}
+	if f.Ask != "" && f.State != OK {
+		text += fmt.Sprintf("%29s ask: %s\n", "", terminal.Cell(f.Ask))
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // State reports how far a host allows a feature.
