@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -90,13 +91,19 @@ func (a *reportArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	write := r.Write
 	if a.sweepOnly {
-		return a.writeSweeps(sweeps)
+		write = func(w io.Writer, form string) error { return report.WriteSweeps(w, form, sweeps) }
+	} else {
+		for _, s := range sweeps {
+			r.Sections = append(r.Sections, s.Section(a.html != ""))
+		}
 	}
-	for _, s := range sweeps {
-		r.Sections = append(r.Sections, s.Section(a.html != ""))
+	if err := writePage(a.html, func(f *os.File) error { return write(f, "html") }); err != nil {
+		return err
 	}
-	return a.write(r)
+	defer notePage(a.html)
+	return write(os.Stdout, a.form)
 }
 
 // maxSystems bounds the systems of a report, so that a page can show them.
@@ -124,29 +131,6 @@ func parseReportForm(c *cli.Context) (form string, err error) {
 		return "", text.Usagef("--html needs the name of a file")
 	}
 	return form, nil
-}
-
-// write prints the report and writes its page.
-func (a *reportArgs) write(r *report.Report) error {
-	if err := writePage(a.html, func(f *os.File) error { return r.HTML(f) }); err != nil {
-		return err
-	}
-	defer notePage(a.html)
-	switch a.form {
-	case "json":
-		b, err := r.JSON()
-		if err == nil {
-			_, err = os.Stdout.Write(b)
-		}
-		return err
-	case "csv":
-		return r.CSV(os.Stdout)
-	case "markdown":
-		return r.Markdown(os.Stdout)
-	case "html":
-		return r.HTML(os.Stdout)
-	}
-	return r.Text(os.Stdout)
 }
 
 // writePage writes a page to the file of --html, if there is one.
@@ -202,35 +186,4 @@ func sweepFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "metric", Usage: "show result `NAME`"},
 		&cli.StringFlag{Name: "results", Usage: "read results from `PATH`, such as out/{task} or runs/{lr}"},
 	)
-}
-
-// writeSweeps writes the output of "hpcc report --sweep": only parameters and results.
-func (a *reportArgs) writeSweeps(sweeps []*report.Sweep) error {
-	var list report.Sections
-	for _, s := range sweeps {
-		list = append(list, s.Section(a.html != ""))
-	}
-	page := func(f *os.File) error { return list.HTML(f, "Results of "+sweeps[0].Name) }
-	if err := writePage(a.html, page); err != nil {
-		return err
-	}
-	defer notePage(a.html)
-	switch a.form {
-	case "html":
-		return page(os.Stdout)
-	case "markdown":
-		return list.Markdown(os.Stdout)
-	case "text":
-		return list.Text(os.Stdout)
-	}
-	for _, s := range sweeps {
-		write := s.JSON
-		if a.form == "csv" {
-			write = s.CSV
-		}
-		if err := write(os.Stdout); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ package report
 
 import (
 	"encoding/json"
+	"io"
 
 	"hpcc/metrics"
 )
@@ -91,4 +92,23 @@ type Table struct {
 func (r *Report) JSON() ([]byte, error) {
 	b, err := json.Marshal(r)
 	return append(b, '\n'), err
+}
+
+// Write writes the report in a form: text, json, csv, markdown or html.
+func (r *Report) Write(w io.Writer, form string) error {
+	switch form {
+	case "json":
+		b, err := r.JSON()
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
+	case "csv":
+		return r.CSV(w)
+	case "markdown":
+		return r.Markdown(w)
+	case "html":
+		return r.HTML(w)
+	}
+	return r.Text(w)
 }

@@ -339,3 +339,29 @@ func (s *Sweep) JSON(out io.Writer) error {
 	}
 	return nil
 }
+
+// WriteSweeps writes sweeps without a report, in one of the forms of [Report.Write].
+func WriteSweeps(w io.Writer, form string, sweeps []*Sweep) error {
+	var list Sections
+	for _, s := range sweeps {
+		list = append(list, s.Section(form == "html"))
+	}
+	switch form {
+	case "html":
+		return list.HTML(w, "Results of "+sweeps[0].Name)
+	case "markdown":
+		return list.Markdown(w)
+	case "text":
+		return list.Text(w)
+	}
+	for _, s := range sweeps {
+		write := s.JSON
+		if form == "csv" {
+			write = s.CSV
+		}
+		if err := write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
