@@ -202,12 +202,12 @@ func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 	if !strings.HasPrefix(name, "hpcc") {
 		name = "hpcc " + c.Name
 	}
-	b.WriteString(wrapText("Usage: ", strings.TrimSpace(name+" [FLAGS] "+c.ArgsUsage), columns, 9))
+	b.WriteString(terminal.Wrap("Usage: ", strings.TrimSpace(name+" [FLAGS] "+c.ArgsUsage), columns, 9))
 	text := c.Description
 	if text == "" {
 		text = strings.ToUpper(c.Usage[:1]) + c.Usage[1:] + "."
 	}
-	b.WriteString("\n" + reflow(text, columns))
+	b.WriteString("\n" + terminal.Reflow(text, columns))
 	hasMore := false
 	for _, s := range sections {
 		list := flagsOf(c.Flags, s.title)
@@ -226,11 +226,11 @@ func commandHelp(c *cli.Command, columns int, all bool, target string) string {
 	if len(c.VisibleCommands()) > 0 {
 		b.WriteString("\nCommands:\n")
 		for _, sub := range c.VisibleCommands() {
-			b.WriteString(wrapText(fmt.Sprintf("  %-10s ", sub.Name), sub.Usage, columns, 13))
+			b.WriteString(terminal.Wrap(fmt.Sprintf("  %-10s ", sub.Name), sub.Usage, columns, 13))
 		}
 	}
 	if hasMore {
-		fmt.Fprintf(&b, "\n%s", wrapText("", fmt.Sprintf("\"hpcc %s --help-all\" lists every flag.", c.Name), columns, 0))
+		fmt.Fprintf(&b, "\n%s", terminal.Wrap("", fmt.Sprintf("\"hpcc %s --help-all\" lists every flag.", c.Name), columns, 0))
 	}
 	return b.String()
 }
@@ -279,7 +279,7 @@ func flagHelp(f cli.Flag, columns int) string {
 	} else {
 		head += "  "
 	}
-	return wrapText(head, flagText(f), columns, flagColumns)
+	return terminal.Wrap(head, flagText(f), columns, flagColumns)
 }
 
 // metavar returns the name of a flag's value as help writes it after the flag.
@@ -319,60 +319,4 @@ func flagText(f cli.Flag) string {
 		text += " [$" + strings.Join(e, ", $") + "]"
 	}
 	return text
-}
-
-// reflow fills paragraphs to the given columns. It keeps indented lines, which are examples.
-func reflow(text string, columns int) string {
-	var b strings.Builder
-	var paragraph []string
-	flush := func() {
-		if len(paragraph) > 0 {
-			b.WriteString(wrapText("", strings.Join(paragraph, " "), columns, 0))
-			paragraph = nil
-		}
-	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case line == "":
-			flush()
-			b.WriteString("\n")
-		case line[0] == ' ':
-			flush()
-			b.WriteString(line + "\n")
-		default:
-			paragraph = append(paragraph, line)
-		}
-	}
-	flush()
-	return b.String()
-}
-
-// wrapText writes text after head in lines of at most the given columns; further lines begin
-// with indent spaces. A word that is longer than a line has a line of its own.
-func wrapText(head, text string, columns, indent int) string {
-	var b strings.Builder
-	b.WriteString(head)
-	at := terminal.Width(head)
-	begun := strings.TrimSpace(head) == "" || strings.HasSuffix(head, " ")
-	for i, word := range strings.Fields(text) {
-		n := terminal.Width(word)
-		switch {
-		case i == 0 && begun:
-			if at > indent && at+n > columns {
-				b.WriteString("\n" + strings.Repeat(" ", indent))
-				at = indent
-			}
-		case at+1+n > columns && at > indent:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			at = indent
-		default:
-			b.WriteString(" ")
-			at++
-		}
-		b.WriteString(word)
-		at += n
-	}
-	b.WriteString("\n")
-	return b.String()
 }

@@ -208,3 +208,59 @@ func Size() (columns, rows int) {
 	}
 	return columns, rows
 }
+
+// Reflow fills paragraphs to the given columns. It keeps indented lines, which are examples.
+func Reflow(text string, columns int) string {
+	var b strings.Builder
+	var paragraph []string
+	flush := func() {
+		if len(paragraph) > 0 {
+			b.WriteString(Wrap("", strings.Join(paragraph, " "), columns, 0))
+			paragraph = nil
+		}
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case line == "":
+			flush()
+			b.WriteString("\n")
+		case line[0] == ' ':
+			flush()
+			b.WriteString(line + "\n")
+		default:
+			paragraph = append(paragraph, line)
+		}
+	}
+	flush()
+	return b.String()
+}
+
+// Wrap writes text after head in lines of at most the given columns; further lines begin
+// with indent spaces. A word that is longer than a line has a line of its own.
+func Wrap(head, text string, columns, indent int) string {
+	var b strings.Builder
+	b.WriteString(head)
+	at := Width(head)
+	begun := strings.TrimSpace(head) == "" || strings.HasSuffix(head, " ")
+	for i, word := range strings.Fields(text) {
+		n := Width(word)
+		switch {
+		case i == 0 && begun:
+			if at > indent && at+n > columns {
+				b.WriteString("\n" + strings.Repeat(" ", indent))
+				at = indent
+			}
+		case at+1+n > columns && at > indent:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = indent
+		default:
+			b.WriteString(" ")
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	b.WriteString("\n")
+	return b.String()
+}
