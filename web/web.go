@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,6 +119,38 @@ type (
 // With returns a context whose transfers have the limits p.
 func With(ctx context.Context, p Limits) context.Context {
 	return context.WithValue(ctx, clientKey{}, newClient(p))
+}
+
+// timeoutVariable is the environment variable with the timeout for a silent server.
+const timeoutVariable = "HPCC_HTTP_TIMEOUT"
+
+// FromEnvironment returns a context with the limits of the variable HPCC_HTTP_TIMEOUT, a duration or a
+// number of seconds. notice is [Limits.Notice]. If the value is invalid, it returns an error as well,
+// and the limits are hpcc's default.
+func FromEnvironment(ctx context.Context, notice func(line string)) (context.Context, error) {
+	p, err := Within(0), error(nil)
+	if value := os.Getenv(timeoutVariable); value != "" {
+		var d time.Duration
+		if d, err = parseTimeout(value); err != nil {
+			err = fmt.Errorf("%s: %w; using %v", timeoutVariable, err, p.Header)
+		} else {
+			p = Within(d)
+		}
+	}
+	p.Notice = notice
+	return With(ctx, p), err
+}
+
+// parseTimeout parses a duration. A number without a unit is in seconds.
+func parseTimeout(value string) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if n, nerr := strconv.Atoi(value); nerr == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < time.Second || d > 24*time.Hour {
+		return 0, fmt.Errorf("%q is not a duration between 1s and 24h (for example 90s or 5m)", value)
+	}
+	return d, nil
 }
 
 // defaultClient serves contexts without limits.

@@ -42,7 +42,7 @@ func main() {
 	if child, err := runtime.Init(oci.Child, probe.Child); child {
 		os.Exit(printError(err))
 	}
-	watchCPU()
+	process.WatchCPU(func(err error) { os.Exit(printError(err)) })
 	ctx, stop := files.UntilSignal(context.Background())
 	if isWrapped(os.Args) {
 		os.Exit(printError(atStatus(process.ExitFailed, wrapper.Exec(os.Args))))

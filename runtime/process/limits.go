@@ -3,7 +3,11 @@ package process
 import (
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"syscall"
+	"time"
+
+	"hpcc/text"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,4 +45,32 @@ func SetLimit(name string, soft, hard uint64) error {
 		return fmt.Errorf("setting %s: %w", name, err)
 	}
 	return nil
+}
+
+// WatchCPU calls end with an error shortly before this process reaches the limit of CPU time
+// (ulimit -t), where the kernel would kill it without a message. The limit applies to each process,
+// so it does not count programs that hpcc starts.
+func WatchCPU(end func(error)) {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CPU, &l) != nil || l.Cur > 1<<30 { // 34 years; infinity
+		return
+	}
+	cores := time.Duration(goruntime.GOMAXPROCS(0))
+	allowed := time.Duration(l.Cur) * time.Second
+	allowed -= min(allowed/5, 500*time.Millisecond) // a busy machine may wake this late
+	go func() {
+		for {
+			var used unix.Rusage
+			if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+				return
+			}
+			left := allowed - time.Duration(used.Utime.Nano()+used.Stime.Nano())
+			if left <= 0 {
+				break
+			}
+			time.Sleep(max(left/(2*cores), 2*time.Millisecond))
+		}
+		end(text.Hint(fmt.Errorf("hpcc has reached the limit of CPU time (%d s)", l.Cur),
+			"raise the limit with \"ulimit -t unlimited\", or run the command in a job"))
+	}()
 }
