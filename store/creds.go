@@ -70,7 +70,7 @@ func (rs *Registries) Where() string { return strings.Join(rs.Files, " and ") }
 // somebody else's repository, so it is not trusted: its entries cannot replace the user's
 // own; see also [Registry.Remote].
 func findRegistries() (*Registries, error) {
-	places := CredsPlaces()
+	places := credsPlaces()
 	rs := &Registries{}
 	for _, file := range places[1:] {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -140,9 +140,9 @@ func readFound(name string, before []string) (*Registries, error) {
 	return readRegistries(f, name)
 }
 
-// CredsPlaces returns the default paths of creds.yaml: in the current directory, and the
+// credsPlaces returns the default paths of creds.yaml: in the current directory, and the
 // user's own file.
-func CredsPlaces() []string {
+func credsPlaces() []string {
 	places := []string{"creds.yaml"}
 	if dir, err := os.UserConfigDir(); err == nil {
 		places = append(places, filepath.Join(dir, "hpcc", "creds.yaml"))
@@ -150,10 +150,28 @@ func CredsPlaces() []string {
 	return places
 }
 
+// SecretFiles returns the files that must not get into an image: each creds.yaml that hpcc may read, and the
+// password files that they name. file is a creds.yaml that the user names, or "". warnings are about
+// files that cannot be read.
+func SecretFiles(file string) (secret, warnings []string) {
+	for _, f := range append(credsPlaces(), file, os.Getenv("HPCC_CREDS")) {
+		if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() { // COPY copies only regular files
+			continue
+		}
+		rs, err := ReadRegistries(f)
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("%s may get into the image: %v", f, err))
+			continue
+		}
+		secret = append(secret, rs.Secrets()...)
+	}
+	return secret, warnings
+}
+
 // ReadRegistries reads a creds.yaml: a list of entries, a list or map of them under
 // "registries", a list under "registry", a map from names to entries, or one entry. Unknown fields are refused with
 // their line. Errors never contain values. If file is "", it reads the files of
-// [CredsPlaces].
+// [credsPlaces].
 func ReadRegistries(file string) (*Registries, error) {
 	if file == "" {
 		return findRegistries()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/files"
+	"hpcc/text"
 )
 
 // defaultAge is how long unreferenced data is kept after its last use.
@@ -56,6 +57,22 @@ func (r *GCReport) Add(o GCReport) {
 	if r.Until.IsZero() || (!o.Until.IsZero() && o.Until.Before(r.Until)) {
 		r.Until = o.Until
 	}
+}
+
+// Text formats the report for people.
+func (r *GCReport) Text(dryRun bool) string {
+	verb := "freed"
+	if dryRun {
+		verb = "would be freed"
+	}
+	s := fmt.Sprintf("%s %s: %s, %s, %s, %s\n", text.Size(r.Bytes), verb,
+		text.Count(r.Blobs, "blob", "blobs"), text.Count(r.Trees, "tree", "trees"),
+		text.Count(r.Records, "cache entry", "cache entries"), text.Count(r.Temps, "leftover", "leftovers"))
+	if !r.Until.IsZero() {
+		s += fmt.Sprintf("kept: %s and %s that no image needs, until %s or later; --age 0 frees them now\n",
+			text.Size(r.Kept), text.Count(r.KeptTrees, "tree", "trees"), r.Until.Local().Format("2006-01-02 15:04"))
+	}
+	return s
 }
 
 // GC removes data that no name references and that was last used longer ago than the age. It

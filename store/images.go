@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -291,6 +292,41 @@ func (s *Store) readRef(key string) (r ref, err error) {
 		return ref{}, &DamagedRefError{Name: key, Cure: s.cure(key, ref{}), Err: err}
 	}
 	return r, nil
+}
+
+// A Step is a step of an image's history.
+type Step struct {
+	Created time.Time `json:"created,omitzero"`
+	Step    string    `json:"step"`
+	Bytes   int64     `json:"bytes"`           // compressed size of its layer; 0 without a layer
+	Digest  string    `json:"layer,omitempty"` // of the layer
+}
+
+// History returns the steps of an image, the newest first. Layers that its history does not mention come
+// last, as the oldest.
+func History(img v1.Image) (list []Step, err error) {
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	layers := m.Layers
+	add := func(st Step, hasLayer bool) {
+		if n := len(layers) - 1; hasLayer && n >= 0 {
+			st.Bytes, st.Digest, layers = layers[n].Size, layers[n].Digest.String(), layers[:n]
+		}
+		list = append(list, st)
+	}
+	for _, h := range slices.Backward(cfg.History) {
+		add(Step{Created: h.Created.Time, Step: cmp.Or(h.CreatedBy, h.Comment)}, !h.EmptyLayer)
+	}
+	for len(layers) > 0 {
+		add(Step{Created: cfg.Created.Time}, true)
+	}
+	return list, nil
 }
 
 // DamagedRefError reports a name whose file in refs/ is invalid.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/files"
+	"hpcc/text/terminal"
 )
 
 // A Finding is a file in a store that is not what hpcc wrote.
@@ -28,6 +29,19 @@ type Finding struct {
 	Images []string // the names that use it, sorted
 	Moved  string   // current path; empty if it was left in place
 	Cure   string   // a command or an action that repairs it
+}
+
+// Text describes the file for people, in several lines.
+func (f Finding) Text() string {
+	s := terminal.Clean(f.Path) + " " + terminal.Clean(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)) + "\n"
+	for _, line := range []struct{ title, value string }{
+		{"used by:  ", strings.Join(f.Images, ", ")}, {"moved to: ", f.Moved}, {"repair:   ", f.Cure},
+	} {
+		if line.value != "" {
+			s += "  " + line.title + terminal.Clean(line.value) + "\n"
+		}
+	}
+	return s
 }
 
 // VerifyOptions are the options of [Store.Verify].

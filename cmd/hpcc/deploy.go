@@ -115,21 +115,10 @@ func (a *deployArgs) run(ctx context.Context) error {
 	return d.send(ctx, s)
 }
 
-// secretFiles returns the files that must not get into an image: each creds.yaml that hpcc may
-// read, and the password files that they name.
+// secretFiles returns the files that must not get into an image, and warns about those that it cannot read.
 func secretFiles(creds string) []string {
-	var secret []string
-	for _, f := range append(store.CredsPlaces(), creds, os.Getenv("HPCC_CREDS")) {
-		if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() { // COPY copies only regular files
-			continue
-		}
-		rs, err := store.ReadRegistries(f)
-		if err != nil {
-			say("warning: %s may get into the image: %v", f, err)
-			continue
-		}
-		secret = append(secret, rs.Secrets()...)
-	}
+	secret, warnings := store.SecretFiles(creds)
+	warn(warnings)
 	return secret
 }
 

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -106,17 +105,7 @@ func (a *gcArgs) run(ctx context.Context) error {
 			store.GCReport
 		}{"gc", a.dryRun, rep})
 	}
-	verb := "freed"
-	if a.dryRun {
-		verb = "would be freed"
-	}
-	_, err = fmt.Printf("%s %s: %s, %s, %s, %s\n", text.Size(rep.Bytes), verb,
-		text.Count(rep.Blobs, "blob", "blobs"), text.Count(rep.Trees, "tree", "trees"),
-		text.Count(rep.Records, "cache entry", "cache entries"), text.Count(rep.Temps, "leftover", "leftovers"))
-	if err == nil && !rep.Until.IsZero() {
-		_, err = fmt.Printf("kept: %s and %s that no image needs, until %s or later; --age 0 frees them now\n",
-			text.Size(rep.Kept), text.Count(rep.KeptTrees, "tree", "trees"), rep.Until.Local().Format("2006-01-02 15:04"))
-	}
+	_, err = os.Stdout.WriteString(rep.Text(a.dryRun))
 	return err
 }
 
@@ -159,109 +148,70 @@ func verifyStore(ctx context.Context, dir string, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	v := &verification{s: s, dryRun: dryRun, begun: time.Now()}
-	for _, step := range []struct {
-		what string
-		do   func(context.Context, *terminal.Bar) error
-	}{
-		{"reading blobs", v.blobs}, {"reading packages", v.packages},
-		{"comparing trees with their layers", v.trees}, {"reading jobs", v.jobs},
-	} {
-		show := terminal.NewTerminalBar(step.what)
-		err := step.do(ctx, show)
-		show.End()
-		if err != nil {
-			return err
+	begun := time.Now()
+	var found []store.Finding
+	discard := func(f store.Finding) { // hpcc creates the file again when it is needed
+		if !dryRun {
+			f.Moved = s.Discard(f.Path)
 		}
+		found = append(found, f)
 	}
-	return v.report()
-}
-
-// A verification collects the damaged files of a store.
-type verification struct {
-	s      *store.Store
-	dryRun bool
-	begun  time.Time
-
-	found               []store.Finding
-	n                   store.Verified
-	archives, records   int
-	compared, unchecked int   // trees
-	packed              int64 // bytes of packages
-}
-
-func (v *verification) blobs(ctx context.Context, show *terminal.Bar) (err error) {
-	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: show.Bytes})
-	return err
-}
-
-func (v *verification) packages(ctx context.Context, show *terminal.Bar) error {
+	bar := terminal.NewTerminalBar("reading blobs")
+	defer func() { bar.End() }()
+	next := func(what string) {
+		bar.End()
+		bar = terminal.NewTerminalBar(what)
+	}
+	found, n, err := s.Verify(ctx, store.VerifyOptions{DryRun: dryRun, Progress: bar.Bytes})
+	if err != nil {
+		return err
+	}
+	next("reading packages")
 	var done int64
-	damaged, files, bytes, err := conda.VerifyCache(ctx, v.s, func(n int64) {
+	damaged, archives, packed, err := conda.VerifyCache(ctx, s, func(n int64) {
 		done += n
-		show.Bytes(done, 0)
+		bar.Bytes(done, 0)
 	})
-	v.archives, v.packed = files, bytes
 	for path, reason := range damaged {
-		v.discard(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(),
-			Cure: "nothing to do: it is fetched again when it is needed"})
+		discard(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"})
 	}
-	return err
-}
-
-// discard records a damaged file and moves it away, because hpcc creates it again when it is needed.
-func (v *verification) discard(f store.Finding) {
-	if !v.dryRun {
-		f.Moved = v.s.Discard(f.Path)
+	if err != nil {
+		return err
 	}
-	v.found = append(v.found, f)
-}
-
-func (v *verification) trees(ctx context.Context, show *terminal.Bar) (err error) {
-	damaged := map[string]bool{}
-	for _, f := range v.found {
-		damaged[filepath.Base(f.Path)] = true
+	next("comparing trees with their layers")
+	wrong := map[string]bool{}
+	for _, f := range found {
+		wrong[filepath.Base(f.Path)] = true
 	}
-	v.compared, v.unchecked, err = unpack.VerifyTrees(ctx, v.s, damaged, v.discard, func(n int64) { show.Bytes(n, 0) })
-	return err
-}
-
-func (v *verification) jobs(ctx context.Context, show *terminal.Bar) (err error) {
-	report := func(path, reason, cure string) {
-		v.found = append(v.found, store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure})
+	compared, unchecked, err := unpack.VerifyTrees(ctx, s, wrong, discard, func(n int64) { bar.Bytes(n, 0) })
+	if err != nil {
+		return err
 	}
-	v.records, err = dispatch.Verify(ctx, v.s.Jobs(), report, func(done, total int) { show.Items(int64(done), int64(total)) })
-	return err
-}
-
-// report prints the damaged files, and then a summary of the files that were read.
-func (v *verification) report() error {
-	for _, f := range v.found {
-		fmt.Printf("%s %s\n", terminal.Clean(f.Path), terminal.Clean(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)))
-		if len(f.Images) > 0 {
-			fmt.Printf("  used by:  %s\n", terminal.Clean(strings.Join(f.Images, ", ")))
-		}
-		if f.Moved != "" {
-			fmt.Printf("  moved to: %s\n", terminal.Clean(f.Moved))
-		}
-		if f.Cure != "" {
-			fmt.Printf("  repair:   %s\n", terminal.Clean(f.Cure))
-		}
+	next("reading jobs")
+	records, err := dispatch.Verify(ctx, s.Jobs(), func(path, reason, cure string) {
+		found = append(found, store.Finding{Path: filepath.Join("jobs", path), Reason: reason, Cure: cure})
+	}, func(done, total int) { bar.Items(int64(done), int64(total)) })
+	if err != nil {
+		return err
+	}
+	bar.End()
+	for _, f := range found {
+		fmt.Print(f.Text())
 	}
 	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
-		text.Count(v.n.Blobs, "blob", "blobs"), text.Size(v.n.Bytes),
-		text.Count(v.n.Names, "name", "names"), text.Count(v.n.Records, "record", "records"),
-		text.Count(v.archives, "package or index", "packages and indexes"), text.Size(v.packed), text.Count(v.compared, "tree", "trees"),
-		text.Count(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
-	if v.unchecked > 0 {
-		fmt.Printf("not compared: %s, because the store lacks an undamaged copy of a layer\n", text.Count(v.unchecked, "tree", "trees"))
+		text.Count(n.Blobs, "blob", "blobs"), text.Size(n.Bytes),
+		text.Count(n.Names, "name", "names"), text.Count(n.Records, "record", "records"),
+		text.Count(archives, "package or index", "packages and indexes"), text.Size(packed), text.Count(compared, "tree", "trees"),
+		text.Count(records, "job file", "job files"), time.Since(begun).Seconds(), len(found))
+	if unchecked > 0 {
+		fmt.Printf("not compared: %s, because the store lacks an undamaged copy of a layer\n", text.Count(unchecked, "tree", "trees"))
 	}
-	switch n := len(v.found); {
-	case n == 0:
+	if len(found) == 0 {
 		return nil
-	case v.dryRun:
-		return fmt.Errorf("the store has %s; nothing was moved (--dry-run)", text.Count(n, "damaged file", "damaged files"))
-	default:
-		return fmt.Errorf("the store has %s; the list above says how to repair each one", text.Count(n, "damaged file", "damaged files"))
 	}
+	advice := "the list above says how to repair each one"
+	if dryRun {
+		advice = "nothing was moved (--dry-run)"
+	}
+	return fmt.Errorf("the store has %s; %s", text.Count(len(found), "damaged file", "damaged files"), advice)
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"os"
-	"text/tabwriter"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
@@ -44,14 +40,6 @@ func parseHistory(c *cli.Context) (*historyArgs, error) {
 	return a, err
 }
 
-// A builtStep is a step of an image's history.
-type builtStep struct {
-	Created time.Time `json:"created,omitzero"`
-	Step    string    `json:"step"`
-	Bytes   int64     `json:"bytes"`           // compressed size of its layer; 0 without a layer
-	Digest  string    `json:"layer,omitempty"` // of the layer
-}
-
 func (a *historyArgs) run(context.Context) error {
 	s, err := store.OpenToRead(a.store)
 	if err != nil {
@@ -61,59 +49,20 @@ func (a *historyArgs) run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := stepsOf(img)
+	list, err := store.History(img)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		enc := json.NewEncoder(os.Stdout)
-		for _, st := range list {
-			if err := enc.Encode(st); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printObjects(list)
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
-	terminal.Rowf(w, "CREATED\tSIZE\tSTEP\n")
+	t := terminal.NewTable("CREATED", "SIZE", "STEP")
 	for _, st := range list {
 		created := "-"
 		if !st.Created.IsZero() {
 			created = st.Created.UTC().Format("2006-01-02 15:04")
 		}
-		terminal.Rowf(w, "%s\t%s\t%s\n", created, text.Size(st.Bytes), text.OneLine(st.Step))
+		t.Row(created, text.Size(st.Bytes), text.OneLine(st.Step))
 	}
-	return w.Flush()
-}
-
-// stepsOf returns the history of an image, the newest step first. Layers that the history
-// does not mention come last, as the oldest.
-func stepsOf(img v1.Image) (list []builtStep, err error) {
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	m, err := img.Manifest()
-	if err != nil {
-		return nil, err
-	}
-	layers := m.Layers
-	take := func(st *builtStep) {
-		last := layers[len(layers)-1]
-		st.Bytes, st.Digest, layers = last.Size, last.Digest.String(), layers[:len(layers)-1]
-	}
-	for i := len(cfg.History) - 1; i >= 0; i-- {
-		h := cfg.History[i]
-		st := builtStep{Created: h.Created.Time, Step: cmp.Or(h.CreatedBy, h.Comment)}
-		if !h.EmptyLayer && len(layers) > 0 {
-			take(&st)
-		}
-		list = append(list, st)
-	}
-	for len(layers) > 0 {
-		st := builtStep{Created: cfg.Created.Time}
-		take(&st)
-		list = append(list, st)
-	}
-	return list, nil
+	return t.Write(os.Stdout)
 }

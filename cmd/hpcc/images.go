@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -53,30 +52,25 @@ func (a *imagesArgs) run(context.Context) error {
 		}
 		return e.Digest.Hex == "" // the reference is unreadable
 	})
-	if a.json {
-		enc := json.NewEncoder(os.Stdout)
-		for _, e := range list {
-			if err := enc.Encode(map[string]any{"type": "image", "name": e.Name, "digest": e.Digest.String(),
-				"platforms": e.Platforms, "bytes": e.Size, "created": e.Created.UTC().Format(time.RFC3339)}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if a.quiet {
-		for _, e := range list {
-			if _, err := fmt.Println(e.Name); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tDIGEST\tPLATFORM\tSIZE")
+	enc, t := json.NewEncoder(os.Stdout), terminal.NewTable("NAME", "DIGEST", "PLATFORM", "SIZE")
 	for _, e := range list {
-		terminal.Rowf(w, "%s\t%.12s\t%s\t%s\n", e.Name, e.Digest.Hex, strings.Join(e.Platforms, ","), text.Size(e.Size))
+		switch {
+		case a.json:
+			err = enc.Encode(map[string]any{"type": "image", "name": e.Name, "digest": e.Digest.String(),
+				"platforms": e.Platforms, "bytes": e.Size, "created": e.Created.UTC().Format(time.RFC3339)})
+		case a.quiet:
+			_, err = fmt.Println(e.Name)
+		default:
+			t.Row(e.Name, fmt.Sprintf("%.12s", e.Digest.Hex), strings.Join(e.Platforms, ","), text.Size(e.Size))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return w.Flush()
+	if a.json || a.quiet {
+		return nil
+	}
+	return t.Write(os.Stdout)
 }
 
 // problemLine returns an error with its hint on one line.

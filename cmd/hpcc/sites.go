@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -84,10 +82,9 @@ func (a *sitesArgs) list(ctx context.Context, sites *dispatch.Sites) error {
 		say("no site is defined in %s", strings.Join(dispatch.SiteFiles(), ", "))
 		return nil
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "SITE\tSCHEDULER\tACCESS\tSTATE\tFILE")
+	t := terminal.NewTable("SITE", "SCHEDULER", "ACCESS", "STATE", "FILE")
 	for _, st := range states {
-		terminal.Rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.Access(), st.Text(version), st.File)
+		t.Row(st.Name, st.Scheduler, st.Access(), st.Text(version), st.File)
 	}
-	return w.Flush()
+	return t.Write(os.Stdout)
 }
