@@ -18,11 +18,18 @@ package envfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
+	"hpcc/files"
 	"hpcc/text"
 )
 
@@ -113,9 +120,6 @@ func Unset(glob string) (Change, error) {
 	}
 	return Change{name: glob, unset: true}, nil
 }
-
-// At returns the FILE:LINE of a change, or "".
-func (c *Change) At() string { return c.at }
 
 // parse parses NAME=VALUE.
 func parse(line string, exact bool) (Change, error) {
@@ -264,4 +268,90 @@ func isName(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// Changes collects the changes of flags in the order of the command line.
+type Changes struct {
+	List     []Change
+	Argv     []string // the flags as given, for a job script that repeats them
+	Sources  []string // the flag, or the line of its file, of each change of List
+	NoExpand bool     // the caller does not expand variables in values
+	Deferred string   // files whose names contain it are not read, because each task reads its own; "" for none
+}
+
+// Add adds the changes of a flag: env, env0 (a file of NUL-terminated records as those of env), set-env, set-env0 or
+// unset-env.
+func (c *Changes) Add(flag, arg string) error {
+	isFile := flag == "env0" || (strings.HasPrefix(flag, "set-env") && !strings.Contains(arg, "="))
+	given := arg
+	if isFile {
+		given, _ = filepath.Abs(arg) // a job starts in another directory
+	}
+	c.Argv = append(c.Argv, "--"+flag+"="+given)
+	list, err := c.read(flag, arg, isFile)
+	for _, x := range list {
+		c.List, c.Sources = append(c.List, x), append(c.Sources, cmp.Or(x.at, "--"+flag))
+	}
+	return err
+}
+
+// read returns the changes of a flag.
+func (c *Changes) read(flag, arg string, isFile bool) ([]Change, error) {
+	if isFile {
+		return c.readFile(arg, Options{NUL: strings.HasSuffix(flag, "0"), Exact: flag == "env0"})
+	}
+	parse := Literal
+	switch flag {
+	case "unset-env":
+		parse = Unset
+	case "env":
+		var err error
+		if arg, err = withValue(arg); err != nil {
+			return nil, err
+		}
+		parse = Exact
+	}
+	x, err := parse(arg)
+	return []Change{x}, err
+}
+
+// readFile reads the assignments in a file.
+func (c *Changes) readFile(name string, o Options) ([]Change, error) {
+	if c.Deferred != "" && strings.Contains(name, c.Deferred) {
+		return nil, nil
+	}
+	f, err := files.Open(name)
+	if errors.Is(err, fs.ErrNotExist) && !o.Exact {
+		return nil, fmt.Errorf("file %q: %w; NAME=VALUE sets one variable", name, syscall.ENOENT)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(f, name, o)
+}
+
+// withValue returns the assignment of an argument of --env: itself, or that of a variable of the caller.
+func withValue(arg string) (string, error) {
+	if strings.Contains(arg, "=") {
+		return arg, nil
+	}
+	value, ok := os.LookupEnv(arg)
+	if !ok {
+		return "", fmt.Errorf("variable %q is not set; export it first, or write NAME=VALUE", arg)
+	}
+	return arg + "=" + value, nil
+}
+
+// ForJob returns the flags for a job, which starts with other variables than this process: --env has the values that
+// it copies.
+func (c *Changes) ForJob() []string {
+	argv := slices.Clone(c.Argv)
+	for i, flag := range argv {
+		if arg, ok := strings.CutPrefix(flag, "--env="); ok {
+			arg, _ = withValue(arg)
+			argv[i] = "--env=" + arg
+		}
+	}
+	return argv
 }

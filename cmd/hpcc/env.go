@@ -35,7 +35,7 @@ func parseEnv(c *cli.Context) (*envArgs, error) {
 }
 
 func (a *envArgs) run(context.Context) error {
-	vars, err := envfile.Apply(os.Environ(), a.env.list, !a.env.noExpand)
+	vars, err := envfile.Apply(os.Environ(), a.env.List, !a.env.NoExpand)
 	if err == nil { // finds the program
 		err = os.Setenv("PATH", envfile.Lookup(vars, "PATH"))
 	}

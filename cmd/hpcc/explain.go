@@ -75,7 +75,7 @@ func parseExplanation(c *cli.Context, a *runArgs) (*explanation, error) {
 			add(name, flags, lines, true)
 		}
 	}
-	own := envOf(c).sources
+	own := envOf(c).Sources
 	for i, source := range own { // of the command line, which comes after run.conf
 		s := *a
 		s.env = a.env[:len(a.env)-len(own)+i+1]

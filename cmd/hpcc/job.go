@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/prepare"
@@ -63,7 +64,7 @@ func jobFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the scheduler unchanged; for pods, fields as YAML"},
 	), inSection(programSection,
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
-	), podFlags(), argoFlags(), runFlags(&envChanges{deferred: true}), inSection(generalSection, storeFlag()), []cli.Flag{
+	), podFlags(), argoFlags(), runFlags(&envChanges{Changes: envfile.Changes{Deferred: job.Placeholder}}), inSection(generalSection, storeFlag()), []cli.Flag{
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
 		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for another hpcc"},
 	})
@@ -108,7 +109,7 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	env, set, run := envOf(c), parseFlagSet(c), runFlags(new(envChanges))
 	a := &jobArgs{at: at, dryRun: c.Bool("dry-run") || c.Bool("explain"), Request: prepare.Request{
 		Verb: c.Command.Name, Store: c.String("store"), Image: c.Args().First(), HasArgs: c.NArg() > 1, Chdir: c.String("chdir"),
-		Run: append(env.forJob(), parseGiven(c, run)...), Env: env.list, NoExpand: env.noExpand, From: parseFrom(c),
+		Run: append(env.ForJob(), parseGiven(c, run)...), Env: env.List, NoExpand: env.NoExpand, From: parseFrom(c),
 		Set: set, Logf: say, Report: os.Stderr,
 	}}
 	for _, f := range run {
@@ -407,5 +408,5 @@ func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
 // the host: other programs start wrappers and kernels in any directory.
 func parseAbsolute(c *cli.Context, flags []cli.Flag) ([]string, error) {
 	wd, err := filepath.Abs("")
-	return prepare.AbsoluteSources(wd, append(slices.Clone(envOf(c).argv), parseGiven(c, flags)...)), err
+	return prepare.AbsoluteSources(wd, append(slices.Clone(envOf(c).Argv), parseGiven(c, flags)...)), err
 }

@@ -12,13 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
-	"hpcc/files"
-	"hpcc/job"
 	"hpcc/runtime"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
@@ -177,11 +174,11 @@ func (w *runSources) list(name string) []string {
 
 // env returns the changes of the environment, the defaults first.
 func (w *runSources) env() []envfile.Change {
-	line := envOf(w.line).list
+	line := envOf(w.line).List
 	if w.defaults == nil {
 		return line
 	}
-	return append(slices.Clone(envOf(w.defaults).list), line...)
+	return append(slices.Clone(envOf(w.defaults).List), line...)
 }
 
 // blame adds a hint to an error that a line of a run.conf file may have caused.
@@ -381,134 +378,45 @@ func parseFlags(flags []cli.Flag, argv []string) (*cli.Context, error) {
 // envChanges collects --env, --set-env, --set-env0 and --unset-env in the order of the command
 // line, in which they apply.
 type envChanges struct {
-	list     []envfile.Change
-	argv     []string // the flags as given, for a job script that repeats them
-	sources  []string // the flag, or the line of its file, of each change of list
-	image    []int    // positions in list of the image's own variables (--image-env)
-	noExpand bool
-	deferred bool // do not read files whose names contain {task}, because each task reads its own
+	envfile.Changes
+	image []int // positions in List of the image's own variables (--image-env)
 }
 
 func (e *envChanges) flags() []cli.Flag {
-	flag := func(name, usage string, parse func(string) error) *cli.GenericFlag {
-		return &cli.GenericFlag{Name: name, Value: &envFlag{e: e, name: name, parse: parse}, Usage: usage}
+	flag := func(name, usage string) *cli.GenericFlag {
+		return &cli.GenericFlag{Name: name, Value: &envFlag{e: e, name: name}, Usage: usage}
 	}
-	env := flag("env", "set `NAME=VALUE`; NAME alone copies a variable of the caller", e.setExact)
+	env := flag("env", "set `NAME=VALUE`; NAME alone copies a variable of the caller")
 	env.Aliases = []string{"e"}
-	env0 := flag("env0", "set variables as --env does, from `FILE` with NUL-terminated records",
-		e.readFile(envfile.Options{NUL: true, Exact: true}))
+	env0 := flag("env0", "set variables as --env does, from `FILE` with NUL-terminated records")
 	env0.Hidden = true // for the files of jobs
 	return []cli.Flag{
 		env, env0,
-		flag("set-env", "set variables from `FILE`, or one from NAME=VALUE", e.set(envfile.Options{})),
-		flag("set-env0", "set variables from `FILE` with NUL-terminated records", e.set(envfile.Options{NUL: true})),
-		flag("unset-env", "unset variables whose names match `GLOB`", e.unset),
-		&cli.BoolFlag{Name: "env-no-expand", Usage: "do not expand $NAME in values", Destination: &e.noExpand},
+		flag("set-env", "set variables from `FILE`, or one from NAME=VALUE"),
+		flag("set-env0", "set variables from `FILE` with NUL-terminated records"),
+		flag("unset-env", "unset variables whose names match `GLOB`"),
+		&cli.BoolFlag{Name: "env-no-expand", Usage: "do not expand $NAME in values", Destination: &e.NoExpand},
 	}
 }
 
 // envOf returns the changes of the environment that a command line requests.
 func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
 
-// set reads one argument of --set-env: an assignment if it has a "=", else a file. The bare
-// form means the image's own environment, which hpcc always sets; see joinBareSetEnv.
-func (e *envChanges) set(o envfile.Options) func(string) error {
-	return func(arg string) error {
-		if arg == bareSetEnv {
-			return nil
-		}
-		if strings.Contains(arg, "=") {
-			return e.add(envfile.Literal(arg))
-		}
-		err := e.readFile(o)(arg)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("file %q: %w; NAME=VALUE sets one variable", arg, syscall.ENOENT)
-		}
-		return err
-	}
-}
-
-// readFile reads the assignments in a file.
-func (e *envChanges) readFile(o envfile.Options) func(string) error {
-	return func(name string) error {
-		if e.deferred && strings.Contains(name, job.Placeholder) {
-			return nil
-		}
-		f, err := files.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		cs, err := envfile.Read(f, name, o)
-		e.list = append(e.list, cs...)
-		return err
-	}
-}
-
-// setExact reads one argument of --env: an assignment, or the name of a variable of the caller.
-func (e *envChanges) setExact(arg string) error {
-	arg, err := withValue(arg)
-	if err != nil {
-		return err
-	}
-	return e.add(envfile.Exact(arg))
-}
-
-// withValue returns the assignment of an argument of --env.
-func withValue(arg string) (string, error) {
-	if strings.Contains(arg, "=") {
-		return arg, nil
-	}
-	value, ok := os.LookupEnv(arg)
-	if !ok {
-		return "", fmt.Errorf("variable %q is not set; export it first, or write NAME=VALUE", arg)
-	}
-	return arg + "=" + value, nil
-}
-
-// forJob returns the flags for a job, which starts with other variables than this process: --env
-// has the values that it copies.
-func (e *envChanges) forJob() []string {
-	argv := slices.Clone(e.argv)
-	for i, flag := range argv {
-		if arg, ok := strings.CutPrefix(flag, "--env="); ok {
-			arg, _ = withValue(arg)
-			argv[i] = "--env=" + arg
-		}
-	}
-	return argv
-}
-
-func (e *envChanges) add(c envfile.Change, err error) error {
-	e.list = append(e.list, c)
-	return err
-}
-
-func (e *envChanges) unset(glob string) error { return e.add(envfile.Unset(glob)) }
-
 // envFlag is the parser's value of one of the flags above.
 type envFlag struct {
-	e     *envChanges
-	name  string
-	parse func(string) error
-	err   error // of parse
+	e    *envChanges
+	name string
+	err  error // of the last value
 }
 
 func (f *envFlag) Set(arg string) error {
-	if arg == "" { // the flag parser also sets the other name of a flag, to String()
+	switch arg {
+	case "": // the flag parser also sets the other name of a flag, to String()
 		return errors.New("the value is empty")
+	case bareSetEnv: // the image's own environment, which hpcc always sets; see joinBareSetEnv
+		return nil
 	}
-	if arg != bareSetEnv {
-		value := arg
-		if f.name != "env" && f.name != "unset-env" && !strings.Contains(arg, "=") {
-			value, _ = filepath.Abs(arg) // a job starts in another directory
-		}
-		f.e.argv = append(f.e.argv, "--"+f.name+"="+value)
-	}
-	f.err = f.parse(arg)
-	for _, c := range f.e.list[len(f.e.sources):] {
-		f.e.sources = append(f.e.sources, cmp.Or(c.At(), "--"+f.name))
-	}
+	f.err = f.e.Add(f.name, arg)
 	return f.err
 }
 
