@@ -17,6 +17,7 @@ import (
 	"hpcc/build/binder"
 	"hpcc/conda/exports"
 	"hpcc/text"
+	"hpcc/unpack"
 )
 
 // Images of repositories for Binder and of definition files come from Dockerfiles that hpcc generates.
@@ -95,7 +96,7 @@ func (w *work) fromDefinition(ctx context.Context, o Options) (v1.Image, error) 
 	maps.Copy(contexts, o.Contexts)
 	maps.Copy(contexts, d.Contexts)
 	for name, file := range d.Archives {
-		loaded, err := w.LoadArchive(ctx, file, fmt.Sprintf("hpcc-base-%d/%s", os.Getpid(), name))
+		loaded, err := unpack.Loader{Say: w.Say}.Load(ctx, w.store, file, fmt.Sprintf("hpcc-base-%d/%s", os.Getpid(), name))
 		if err != nil {
 			return nil, fmt.Errorf("%s: loading %s: %w", d.File, file, err)
 		}

@@ -43,10 +43,7 @@ type Request struct {
 	Metadata   string             // file for digests and names, as JSON; "": none
 	CacheRef   string             // reference in a registry to which CacheTo is pushed
 
-	// LoadArchive loads an archive of images into the store as name and returns the names. Definition
-	// files can name archives.
-	LoadArchive func(ctx context.Context, file, name string) ([]string, error)
-	// Say receives messages about trees of images: files that they lack, or that were damaged.
+	// Say receives messages about archives of images, and about trees: files that they lack, or that were damaged.
 	Say func(line string)
 	// Deliver is called when the image is in the store and the files are written, except for the lock.
 	Deliver func(ctx context.Context, digest v1.Hash) error

@@ -202,3 +202,11 @@ func ReadOnlyHint(err error, dir, advice string) error {
 	}
 	return text.Hint(err, "%s", advice)
 }
+
+// FullDiskHint adds a hint to an error that a full disk or quota caused. dir is a directory on that file system.
+func FullDiskHint(err error, dir string) error {
+	if (!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) || strings.Contains(err.Error(), "free space") {
+		return err
+	}
+	return text.Hint(err, "free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
+}

@@ -294,6 +294,41 @@ func (s *Store) readRef(key string) (r ref, err error) {
 	return r, nil
 }
 
+// A Description describes an image.
+type Description struct {
+	Digest string          `json:"digest"`
+	Config *v1.ConfigFile  `json:"image"`
+	Layers []v1.Descriptor `json:"layers"`
+	Pushed *string         `json:"pushed"` // reference by digest in a registry; nil if the image was not pushed
+}
+
+// Describe describes an image. A nil platform selects this machine's.
+func (s *Store) Describe(name string, p *v1.Platform) (*Description, error) {
+	img, err := s.Get(name, p)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	d := &Description{Digest: digest.String(), Layers: m.Layers}
+	if d.Config, err = img.ConfigFile(); err != nil {
+		return nil, err
+	}
+	ref, err := s.Pushed(name)
+	if err == nil {
+		d.Pushed = &ref
+	} else if !errors.As(err, new(*NotPushedError)) {
+		return nil, err
+	}
+	return d, nil
+}
+
 // A Step is a step of an image's history.
 type Step struct {
 	Created time.Time `json:"created,omitzero"`

@@ -16,7 +16,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/store"
 	"hpcc/unpack/sif"
 	"hpcc/unpack/squashfs"
 )
@@ -161,21 +160,6 @@ func eachInRoot(ctx context.Context, r io.ReaderAt, size int64, do func(*tar.Hea
 		return err
 	})
 	return config, err
-}
-
-// SaveFile writes an image of a store to a SIF file if its extension is .sif, or else to a SquashFS
-// file. The file appears complete or not at all. say gets the messages of [CheckedTree].
-func SaveFile(ctx context.Context, s *store.Store, img v1.Image, file string, say func(line string)) error {
-	tree, err := CheckedTree(ctx, s, img, say)
-	if err != nil {
-		return err
-	}
-	return store.NewFile(file, func(f *os.File) error {
-		if path.Ext(file) == ".sif" {
-			return writeSIF(ctx, img, tree, f)
-		}
-		return WriteSquashFS(ctx, tree, f, nil)
-	})
 }
 
 // writeSIF writes an image, whose tree is given, as a SIF file. SIF files are executable.

@@ -376,7 +376,6 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 		}
 	}
 	a.Progress = t.Event
-	a.LoadArchive = func(ctx context.Context, file, name string) ([]string, error) { return loadAny(ctx, s, file, name) }
 	a.Say = sayLine
 	a.Deliver = func(ctx context.Context, digest v1.Hash) error {
 		t.Built()
@@ -409,7 +408,7 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 		err = attempt()
 	}
 	if err != nil {
-		return buildError(t, withSignal(ctx, fullDiskHint(err, s.Dir())))
+		return buildError(t, withSignal(ctx, files.FullDiskHint(err, s.Dir())))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func parseCheck(c *cli.Context) (*checkArgs, error) {
 }
 
 func (a *checkArgs) run(ctx context.Context) error {
-	img, err := sourceImage(ctx, a.store, a.image, a.platform)
+	img, err := loader(a.store).Source(ctx, a.image, a.platform)
 	if err != nil {
 		return err
 	}

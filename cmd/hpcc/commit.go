@@ -58,7 +58,7 @@ func (a *commitArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := unpackTree(ctx, s, img, nil); err != nil {
+	if _, err := loader(a.store).Tree(ctx, s, img); err != nil {
 		return err
 	}
 	digest, err := img.Digest()

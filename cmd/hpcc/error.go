@@ -70,15 +70,6 @@ func isDuration(c *cli.Context, flag string) bool {
 	})
 }
 
-// fullDiskHint adds a hint to an error that a full disk or quota caused. dir is a directory
-// on that file system.
-func fullDiskHint(err error, dir string) error {
-	if (!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) || strings.Contains(err.Error(), "free space") {
-		return err
-	}
-	return text.Hint(err, "free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
-}
-
 // printError prints an error and its hint to standard error, and returns the exit status.
 func printError(err error) int {
 	if err == nil {

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -56,7 +54,10 @@ func (a *inspectArgs) run(ctx context.Context) error {
 	enc := json.NewEncoder(os.Stdout)
 	enc.SetIndent("", "  ")
 	if (ready.IsPath(a.name) || ready.NamesImageFile(a.name)) && sif.Is(a.name) {
-		about, err := a.sifFile(ctx)
+		if a.provenance {
+			return text.Usagef("inspecting %s: SIF files have no attestations", a.name).Hint("leave --provenance out")
+		}
+		about, err := unpack.DescribeSIF(ctx, a.name)
 		if err != nil {
 			return fmt.Errorf("inspecting %s: %w", a.name, err)
 		}
@@ -74,58 +75,9 @@ func (a *inspectArgs) run(ctx context.Context) error {
 		enc.SetEscapeHTML(false)
 		return enc.Encode(predicate)
 	}
-	about, err := a.image(s)
+	about, err := s.Describe(a.name, a.platform)
 	if err != nil {
 		return err
 	}
 	return enc.Encode(about)
-}
-
-// sifFile returns the fields of a SIF file that inspect prints. Its root file system may be one
-// that hpcc cannot read.
-func (a *inspectArgs) sifFile(ctx context.Context) (map[string]any, error) {
-	if a.provenance {
-		return nil, text.Usagef("SIF files have no attestations").Hint("leave --provenance out")
-	}
-	img, err := sif.Open(a.name)
-	if err != nil {
-		return nil, err
-	}
-	notes := append([]string{}, img.Signatures()...)
-	config, more, err := unpack.SquashFSLayer(ctx, a.name, io.Discard)
-	if err != nil {
-		return map[string]any{"sif": img, "image": nil, "notes": append(append(notes, img.Ignored()...), err.Error())}, ctx.Err()
-	}
-	return map[string]any{"sif": img, "image": json.RawMessage(config), "notes": append(notes, more...)}, nil
-}
-
-// image returns the fields of an image that inspect prints.
-func (a *inspectArgs) image(s *store.Store) (map[string]any, error) {
-	img, err := s.Get(a.name, a.platform)
-	if err != nil {
-		return nil, err
-	}
-	d, err := img.Digest()
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	m, err := img.Manifest()
-	if err != nil {
-		return nil, err
-	}
-	about := map[string]any{"digest": d.String(), "layers": m.Layers, "image": cfg, "pushed": nil}
-	ref, err := s.Pushed(a.name)
-	var local *store.NotPushedError
-	switch {
-	case errors.As(err, &local):
-	case err != nil:
-		return nil, err
-	default:
-		about["pushed"] = ref
-	}
-	return about, nil
 }

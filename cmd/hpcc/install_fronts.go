@@ -95,6 +95,9 @@ func hasImage(name, platform string) bool {
 			return false
 		}
 	}
-	_, err := namedImage(os.Getenv("HPCC_STORE"), name, p)
+	s, err := defaultStore()
+	if err == nil {
+		_, err = s.Get(name, p)
+	}
 	return err == nil
 }

@@ -2,17 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/files"
 	"hpcc/store"
-	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -53,12 +47,8 @@ func (a *loadArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	file, done, err := spool(s, a.file)
-	if err != nil {
-		return err
-	}
-	defer done()
-	names, err := loadAny(ctx, s, file, a.name)
+	load := loader(a.store)
+	names, err := load.Load(ctx, s, a.file, a.name)
 	if err != nil {
 		return err
 	}
@@ -67,7 +57,7 @@ func (a *loadArgs) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := unpackTree(ctx, s, img, nil); err != nil {
+		if _, err := load.Tree(ctx, s, img); err != nil {
 			return err
 		}
 		if _, err := fmt.Println(n); err != nil {
@@ -77,35 +67,5 @@ func (a *loadArgs) run(ctx context.Context) error {
 	return nil
 }
 
-// spool returns the file that an argument names. Archives are read more than once, so it copies
-// standard input to a temporary file in the store, which done removes.
-func spool(s *store.Store, arg string) (file string, done func(), err error) {
-	if arg != "-" {
-		return arg, func() {}, nil
-	}
-	dir, err := s.TempDir()
-	if err != nil {
-		return "", nil, err
-	}
-	done = func() { files.RemoveAll(dir) }
-	file = filepath.Join(dir, "image")
-	f, err := os.Create(file)
-	if err == nil {
-		_, err = io.Copy(f, files.Stdin())
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		done()
-		return "", nil, fullDiskHint(fmt.Errorf("reading standard input: %w", err), s.Dir())
-	}
-	return file, done, nil
-}
-
-// loadAny loads the images of a file of any kind, shows the progress and returns their names.
-func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
-	bar := terminal.NewBar("loading " + file)
-	names, notes, err := unpack.Load(ctx, s, file, name, bar.Bytes)
-	bar.End()
-	sayEach(notes)
-	return names, err
-}
+// loader returns a loader that shows messages and progress to the user.
+func loader(storeDir string) unpack.Loader { return unpack.Loader{Store: storeDir, Say: sayLine} }

@@ -21,6 +21,7 @@ import (
 
 	"hpcc/cmd/start/bare"
 	"hpcc/files"
+	"hpcc/front/charliecloud"
 	"hpcc/front/wrapper"
 	"hpcc/runtime"
 	"hpcc/runtime/oci"
@@ -92,7 +93,7 @@ func app() *cli.App {
 		if c.Name == "run" || c.Name == "entry" {
 			c.OnUsageError = func(c *cli.Context, err error, sub bool) error {
 				if len(os.Args) > 2 && os.Args[2] == "--ch-run" { // package front writes it first
-					return atStatus(chRunFailed, usageError(c, err, sub))
+					return atStatus(charliecloud.Failed, usageError(c, err, sub))
 				}
 				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}

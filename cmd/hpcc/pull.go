@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
 	"hpcc/text/terminal"
-	"hpcc/unpack"
 )
 
 func pullCommand() *cli.Command {
@@ -58,7 +56,7 @@ func (a *pullArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := unpackTree(ctx, s, img, nil); err != nil {
+	if _, err := loader(a.store).Tree(ctx, s, img); err != nil {
 		return err
 	}
 	d, err := img.Digest()
@@ -67,21 +65,6 @@ func (a *pullArgs) run(ctx context.Context) error {
 	}
 	return err
 }
-
-// unpackTree unpacks the image to the shared tree, so that the first run finds it, and reports
-// the files that it left out.
-func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack.Parts) error {
-	bar := terminal.NewBar("unpacking")
-	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.Bytes, Parts: parts})
-	bar.End()
-	if err == nil {
-		reportLeftOut(rep)
-	}
-	return err
-}
-
-// reportLeftOut reports the files of an image that the tree lacks.
-func reportLeftOut(rep unpack.Report) { sayEach(rep.Notes()) }
 
 // sayEach prints messages.
 func sayEach(lines []string) {

@@ -24,7 +24,6 @@ import (
 	"hpcc/runtime/runconf"
 	"hpcc/store/ready"
 	"hpcc/text"
-	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -293,7 +292,7 @@ func (a *runArgs) spec(root string, img runtime.Image) (_ *specs.Spec, notes []s
 	}
 	a.options.Architecture = img.Architecture
 	if a.options.ChRun {
-		if err := a.replaceWithChRun(root, &img); err != nil {
+		if a.env, err = charliecloud.Environment(root, &img, a.env, a.imageEnv); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -319,5 +318,5 @@ func (a *runArgs) spec(root string, img runtime.Image) (_ *specs.Spec, notes []s
 
 // newRoot returns an image that shows messages and progress to the user.
 func newRoot(image, storeDir string) root.Image {
-	return root.Image{Name: image, Store: storeDir, Say: sayLine, Bar: terminal.NewBar}
+	return root.Image{Name: image, Store: storeDir, Say: sayLine}
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"hpcc/store"
+	"hpcc/files"
 	"hpcc/text"
-	"hpcc/unpack"
 )
 
 func saveCommand() *cli.Command {
@@ -51,7 +48,7 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 		ext := filepath.Ext(a.file)
 		err = text.Usagef("hpcc does not write %s files", ext).
 			Hint("did you mean %s? A file with another extension becomes a tar archive", strings.TrimSuffix(a.file, ext)+a.misspelled())
-	case a.isSquashFS() || a.isSIF():
+	case slices.Contains([]string{".sqfs", ".sif"}, filepath.Ext(a.file)):
 		a.platform, err = parsePlatformFlag(c)
 	case c.String("platform") != "":
 		err = text.Usagef("--platform needs FILE.sqfs or FILE.sif; other files contain all platforms of an image").Hint("leave it out")
@@ -60,9 +57,6 @@ func parseSave(c *cli.Context) (*saveArgs, error) {
 	}
 	return a, err
 }
-
-func (a *saveArgs) isSquashFS() bool { return filepath.Ext(a.file) == ".sqfs" }
-func (a *saveArgs) isSIF() bool      { return filepath.Ext(a.file) == ".sif" }
 
 // misspelled returns the extension that the user of a similar one probably means, or "".
 func (a *saveArgs) misspelled() string {
@@ -80,43 +74,5 @@ func (a *saveArgs) misspelled() string {
 }
 
 func (a *saveArgs) run(ctx context.Context) error {
-	if a.isSquashFS() || a.isSIF() {
-		return a.oneTree(ctx)
-	}
-	s, err := store.OpenToRead(a.store)
-	if err != nil {
-		return err
-	}
-	switch {
-	case a.file == "-":
-		return s.SaveTo(ctx, a.name, os.Stdout)
-	case strings.HasSuffix(a.file, ".gz") || strings.HasSuffix(a.file, ".tgz"):
-		err = store.NewFile(a.file, func(f *os.File) error {
-			return store.Compress(f, func(w io.Writer) error { return s.SaveTo(ctx, a.name, w) })
-		})
-	case strings.HasSuffix(a.file, ".docker.tar"):
-		err = s.SaveDocker(a.name, a.file)
-	default:
-		err = s.Save(ctx, a.name, a.file)
-	}
-	return fullDiskHint(err, a.file)
-}
-
-// oneTree writes the image to a SquashFS or SIF file.
-func (a *saveArgs) oneTree(ctx context.Context) error {
-	s, err := store.OpenToRead(a.store)
-	if err != nil {
-		return err
-	}
-	img, err := s.Get(a.name, a.platform)
-	if err != nil {
-		return err
-	}
-	if s, err = store.Open(a.store); err != nil { // its tree may be unpacked into the store
-		return err
-	}
-	if err := unpack.SaveFile(ctx, s, img, a.file, sayLine); err != nil {
-		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
-	}
-	return nil
+	return files.FullDiskHint(loader(a.store).Save(ctx, a.name, a.file, a.platform), a.file)
 }

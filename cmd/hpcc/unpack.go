@@ -6,12 +6,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
+	"hpcc/files"
 	"hpcc/runtime"
 	"hpcc/runtime/oci"
-	"hpcc/store"
 	"hpcc/store/ready"
 	"hpcc/text"
-	"hpcc/text/terminal"
 	"hpcc/unpack"
 )
 
@@ -61,48 +60,9 @@ func parseUnpack(c *cli.Context) (*unpackArgs, error) {
 }
 
 func (a *unpackArgs) run(ctx context.Context) error {
-	unpackTo := func(dir string) error { return a.unpackTo(ctx, dir) }
+	unpackTo := func(dir string) error { return loader(a.store).Unpack(ctx, a.source, dir, a.platform) }
 	if a.bundle {
-		return fullDiskHint(oci.WriteBundle(a.dir, unpack.ConfigFile, a.options, unpackTo), a.dir)
+		return files.FullDiskHint(oci.WriteBundle(a.dir, unpack.ConfigFile, a.options, unpackTo), a.dir)
 	}
-	return fullDiskHint(unpackTo(a.dir), a.dir)
-}
-
-// unpackTo unpacks the image that SOURCE names to dir.
-func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
-	if ready.NamesImageFile(a.source) || (ready.IsPath(a.source) && unpack.HoldsSquashFS(a.source)) {
-		if a.platform != nil {
-			return text.Usagef("--platform is for images; a SquashFS or SIF file holds one platform").Hint("leave it out")
-		}
-		notes, err := unpack.SquashFS(ctx, a.source, dir)
-		sayEach(notes)
-		return err
-	}
-	img, err := sourceImage(ctx, a.store, a.source, a.platform)
-	if err != nil {
-		return err
-	}
-	bar := terminal.NewBar("unpacking " + a.source)
-	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.Bytes})
-	bar.End()
-	reportLeftOut(rep)
-	return err
-}
-
-// namedImage returns an image of a store by name. A nil platform selects this machine's.
-func namedImage(storeDir, name string, p *v1.Platform) (v1.Image, error) {
-	s, err := store.OpenToRead(storeDir)
-	if err != nil {
-		return nil, err
-	}
-	return s.Get(name, p)
-}
-
-// sourceImage returns the image that SOURCE names, as [unpack.Source] does, and shows the progress.
-func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.Image, error) {
-	bar := terminal.NewBar("loading " + src)
-	img, notes, err := unpack.Source(ctx, storeDir, src, p, bar.Bytes)
-	bar.End()
-	sayEach(notes)
-	return img, err
+	return files.FullDiskHint(unpackTo(a.dir), a.dir)
 }

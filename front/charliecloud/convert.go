@@ -22,9 +22,9 @@ import (
 	"hpcc/unpack/squashfs"
 )
 
-// Import keeps a directory, a SquashFS file or an archive as an image, and links it. Unless it may
+// importImage keeps a directory, a SquashFS file or an archive as an image, and links it. Unless it may
 // replace an image, it refuses the name of an existing one.
-func (c *Storage) Import(ctx context.Context, source, ref string, replace bool) error {
+func (c *Storage) importImage(ctx context.Context, source, ref string, replace bool) error {
 	name := front.CharliecloudName(ref)
 	s, err := store.Open(c.Store)
 	if err != nil {
@@ -38,15 +38,15 @@ func (c *Storage) Import(ctx context.Context, source, ref string, replace bool) 
 		if err := loadTree(ctx, s, source, name); err != nil {
 			return fmt.Errorf("importing %s: %w", source, err)
 		}
-		if _, err := c.Tree(ctx, s, name); err != nil {
+		if _, err := c.tree(ctx, s, name); err != nil {
 			return err
 		}
-		return c.Link(ref)
+		return c.link(ref)
 	}
-	if err := c.Load(ctx, s, source, name); err != nil {
+	if _, err := c.Load(ctx, s, source, name); err != nil {
 		return err
 	}
-	tree, err := c.Tree(ctx, s, name)
+	tree, err := c.tree(ctx, s, name)
 	if err != nil {
 		return err
 	}
@@ -54,11 +54,11 @@ func (c *Storage) Import(ctx context.Context, source, ref string, replace bool) 
 		if err := loadTree(ctx, s, top, name); err != nil {
 			return fmt.Errorf("importing %s: %w", source, err)
 		}
-		if _, err := c.Tree(ctx, s, name); err != nil {
+		if _, err := c.tree(ctx, s, name); err != nil {
 			return err
 		}
 	}
-	return c.Link(ref)
+	return c.link(ref)
 }
 
 // mountPoints are the directories that ch-run needs in an image.
@@ -108,29 +108,29 @@ func archiveTree(dir string, w io.Writer) error {
 	return err
 }
 
-// ChImage is the format of images of the store. The other formats of ch-convert are dir, squash and tar.
-const ChImage = "ch-image"
+// chImage is the format of images of the store. The other formats of ch-convert are dir, squash and tar.
+const chImage = "ch-image"
 
-// Convert converts an image from one format to a file or directory of another one. Unless it may replace
-// a file, it refuses the name of an existing one. notes are for the user.
-func (c *Storage) Convert(ctx context.Context, from, in, to, out string, replace bool) (notes []string, err error) {
-	if from == ChImage {
+// convert converts an image from one format to a file or directory of another one. Unless it may replace
+// a file, it refuses the name of an existing one.
+func (c *Storage) convert(ctx context.Context, from, in, to, out string, replace bool) (err error) {
+	if from == chImage {
 		in = front.CharliecloudName(in)
 	} else if !ready.IsPath(in) {
 		in = "./" + in
 	}
 	if err := checkOld(to, out, replace); err != nil {
-		return nil, err
+		return err
 	}
 	if to == "dir" {
 		err = c.replaceDirectory(ctx, from, in, out)
 	} else {
-		notes, err = c.toFile(ctx, from, in, to, out)
+		err = c.toFile(ctx, from, in, to, out)
 	}
 	if err != nil {
-		err = fmt.Errorf("converting %s to %s: %w", in, out, err)
+		return fmt.Errorf("converting %s to %s: %w", in, out, err)
 	}
-	return notes, err
+	return nil
 }
 
 // checkOld refuses an old result of a conversion that must not be replaced: only a file, an empty
@@ -189,7 +189,7 @@ func (c *Storage) toDirectory(ctx context.Context, from, in, out string) error {
 	if from == "squash" {
 		in, _ = filepath.Abs(in)
 	}
-	if err := c.Unpack(ctx, in, out); err != nil {
+	if err := c.Unpack(ctx, in, out, nil); err != nil {
 		return err
 	}
 	if top := onlyDirectory(out); from == "tar" && top != "" {
@@ -248,25 +248,34 @@ func writeVariables(root *os.Root, dir string) error {
 }
 
 // toFile writes an image to a SquashFS file or a compressed tar archive.
-func (c *Storage) toFile(ctx context.Context, from, in, to, out string) (notes []string, err error) {
-	err = store.NewFile(out, func(f *os.File) error {
+func (c *Storage) toFile(ctx context.Context, from, in, to, out string) error {
+	return store.NewFile(out, func(f *os.File) error {
 		if from != "squash" {
 			return c.writeTree(ctx, from, in, to, f)
 		}
-		return store.Compress(f, func(w io.Writer) (err error) {
-			_, notes, err = unpack.SquashFSLayer(ctx, in, w)
+		return store.Compress(f, func(w io.Writer) error {
+			_, notes, err := unpack.SquashFSLayer(ctx, in, w)
+			for _, n := range notes {
+				c.Say("note: " + n)
+			}
 			return err
 		})
 	})
-	return notes, err
 }
 
 // writeTree writes the tree of an image, or a directory.
 func (c *Storage) writeTree(ctx context.Context, from, in, to string, f *os.File) error {
 	tree := in
 	if from != "dir" {
-		var err error
-		if tree, err = c.CheckedTree(ctx, in); err != nil {
+		s, err := store.Open(c.Store)
+		if err != nil {
+			return err
+		}
+		img, err := c.Source(ctx, in, nil)
+		if err != nil {
+			return err
+		}
+		if tree, err = unpack.CheckedTree(ctx, s, img, c.Say); err != nil {
 			return err
 		}
 		if top := onlyDirectory(tree); from == "tar" && top != "" {

@@ -21,37 +21,59 @@ import (
 	"hpcc/front"
 	"hpcc/store"
 	"hpcc/text"
+	"hpcc/unpack"
 )
 
 // A Storage is a storage directory with the layout of Charliecloud's: img/NAME is the directory of an
 // image, here a link to its tree in the store.
 type Storage struct {
-	Dir   string // of the storage; it need not exist
-	Store string // directory of hpcc's store; "" for the default
-	Loader
+	Dir string // of the storage; it need not exist
+	unpack.Loader
 }
 
-// A Loader has the functions that read and unpack images of any kind, and show their progress.
-type Loader struct {
-	// Load keeps the image in a file, a SquashFS file or an archive, under a name.
-	Load func(ctx context.Context, s *store.Store, file, name string) error
+// Do does what a command of ch-image or ch-convert does:
+//
+//	link IMAGE | delete PATTERN... | reset | show IMAGE | import SOURCE IMAGE | convert FROM IN TO OUT
+//
+// The operation convert-new is convert, and replaces nothing. w is standard output.
+func (c *Storage) Do(ctx context.Context, operation string, args []string, w io.Writer) error {
+	want, ok := map[string]int{"link": 1, "delete": -1, "reset": 0, "show": 1, "import": 2, "convert": 4, "convert-new": 4}[operation]
+	if !ok || (want >= 0 && len(args) != want) {
+		return text.Usagef("%q is not an operation with %d arguments", operation, len(args))
+	}
+	switch operation {
+	case "link":
+		return c.link(args[0])
+	case "delete":
+		return c.delete(args)
+	case "reset":
+		return c.reset()
+	case "show":
+		return c.show(w, args[0])
+	case "import":
+		return c.importImage(ctx, args[0], args[1], true)
+	}
+	replace := operation == "convert"
+	if args[2] == chImage {
+		return c.importImage(ctx, args[1], args[3], replace)
+	}
+	return files.FullDiskHint(c.convert(ctx, args[0], args[1], args[2], args[3], replace), args[3])
+}
 
-	// Tree returns the tree of an image of the store, which it unpacks if necessary.
-	Tree func(ctx context.Context, s *store.Store, name string) (string, error)
-
-	// CheckedTree returns the tree of an image of the store or of an archive after comparing it with
-	// the layers.
-	CheckedTree func(ctx context.Context, source string) (string, error)
-
-	// Unpack unpacks an image of the store, a SquashFS file or an archive to a directory.
-	Unpack func(ctx context.Context, source, dir string) error
+// tree returns the tree of an image of the store, which it unpacks if necessary.
+func (c *Storage) tree(ctx context.Context, s *store.Store, name string) (string, error) {
+	img, err := s.Get(name, nil)
+	if err != nil {
+		return "", err
+	}
+	return c.Tree(ctx, s, img)
 }
 
 // chFile returns the name of an image in the directory img.
 func chFile(ref string) string { return strings.NewReplacer("/", "%", ":", "+").Replace(ref) }
 
-// Link makes img/NAME lead to the tree of an image. It does nothing for an image of another architecture.
-func (c *Storage) Link(ref string) error {
+// link makes img/NAME lead to the tree of an image. It does nothing for an image of another architecture.
+func (c *Storage) link(ref string) error {
 	file, name := chFile(ref), front.CharliecloudName(ref)
 	s, err := store.OpenToRead(c.Store)
 	if err != nil {
@@ -123,8 +145,8 @@ func (c *Storage) create() error {
 	return nil
 }
 
-// Delete removes the images that match patterns.
-func (c *Storage) Delete(patterns []string) error {
+// delete removes the images that match patterns.
+func (c *Storage) delete(patterns []string) error {
 	s, err := store.OpenToRead(c.Store)
 	if err != nil {
 		return err
@@ -166,8 +188,8 @@ func (c *Storage) unlink(name string) error {
 	return nil
 }
 
-// Reset removes all images of the storage directory.
-func (c *Storage) Reset() error {
+// reset removes all images of the storage directory.
+func (c *Storage) reset() error {
 	if err := c.checkOwner(); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -194,8 +216,8 @@ func (c *Storage) Reset() error {
 	return errors.Join(all...)
 }
 
-// Show writes the details of an image as "ch-image list IMAGE" does, without those of a registry.
-func (c *Storage) Show(w io.Writer, ref string) error {
+// show writes the details of an image as "ch-image list IMAGE" does, without those of a registry.
+func (c *Storage) show(w io.Writer, ref string) error {
 	name := front.CharliecloudName(ref)
 	s, err := store.OpenToRead(c.Store)
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"hpcc/store"
 	"hpcc/store/ready"
 	"hpcc/text"
-	"hpcc/text/terminal"
 	"hpcc/unpack"
 	"hpcc/unpack/sif"
 )
@@ -37,8 +36,7 @@ type Image struct {
 	// store has the name.
 	IsFile bool
 
-	Say func(line string)               // receives messages for the user
-	Bar func(what string) *terminal.Bar // returns the progress bar of an operation
+	Say func(line string) // receives messages for the user
 
 	mounted *sif.Image // the SIF file that Directory mounted, if any
 	local   string     // the copy of an image file on this node, if there is one
@@ -116,23 +114,16 @@ func (i *Image) tree(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		bar := i.Bar("unpacking")
-		dir, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.Bytes})
-		bar.End()
+		dir, err := i.loader().Tree(ctx, s, img)
 		if err != nil {
 			return "", files.ReadOnlyHint(err, s.Dir(), "unpack it to node-local storage with --stage")
 		}
-		i.sayAll(rep.Notes())
 		return dir, nil
 	}
 	return dir, err
 }
 
-func (i *Image) sayAll(lines []string) {
-	for _, l := range lines {
-		i.Say(l)
-	}
-}
+func (i *Image) loader() unpack.Loader { return unpack.Loader{Store: i.Store, Say: i.Say} }
 
 // OpenStage opens the node's directory for copies, which only root and the user can change. If create
 // is not set, a missing directory is [fs.ErrNotExist].

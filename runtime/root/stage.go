@@ -106,10 +106,7 @@ func (i *Image) stagedArchive(ctx context.Context, s *store.Stage, size int64) (
 	}
 	return s.Copy(ctx, key, size, func(dir string) error {
 		i.sayCopy(s)
-		bar := i.Bar("loading " + i.Name)
-		img, notes, err := unpack.Source(ctx, i.Store, i.Name, nil, bar.Bytes)
-		bar.End()
-		i.sayAll(notes)
+		img, err := i.loader().Source(ctx, i.Name, nil)
 		if err != nil {
 			return err
 		}
