@@ -2,6 +2,7 @@ package front
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 	"sync"
 
@@ -77,7 +78,7 @@ type containerProgram struct {
 }
 
 // optionTable lists the roles of options. The keys of groups are roles, its values names separated by
-// blanks. The keys of idle are those of idleRole.
+// blanks or commas. The keys of idle are those of idleRole.
 func optionTable(groups map[Role]string, idle ...map[string]string) map[string]Role {
 	out := map[string]Role{}
 	for _, list := range idle {
@@ -89,7 +90,7 @@ func optionTable(groups map[Role]string, idle ...map[string]string) map[string]R
 		}
 	}
 	for r, names := range groups {
-		for name := range strings.FieldsSeq(names) {
+		for name := range strings.FieldsFuncSeq(names, func(r rune) bool { return r == ' ' || r == ',' }) {
 			out[name] = r
 		}
 	}
@@ -142,24 +143,27 @@ var Programs = sync.OnceValue(func() map[string]*containerProgram {
 	}
 })
 
-// dockerOptions returns the options of "docker run" and "podman run".
+// dockerOptions returns the options of "docker run", and those that only "podman run" has.
 func dockerOptions() map[string]Role {
-	return optionTable(map[Role]string{
+	table := optionTable(map[Role]string{
+		Flag: dockerRunFlags + " --env-host --help --no-hostname --no-hosts --passwd --read-only-tmpfs --replace --rmi --tls-verify --http-proxy --mpi --gpu " +
+			"--cuda-mpi --openmpi-pmi2 --openmpi-pmix --cvmfs --nccl",
+		Value: dockerRunValues + " --arch --authfile --cert-dir --cgroup-conf --cgroups --conmon-pidfile --creds --decryption-key --env-merge --gidmap " +
+			"--group-entry --health-log-destination --health-max-log-count --health-max-log-size --health-on-failure --health-startup-cmd " +
+			"--health-startup-interval --health-startup-retries --health-startup-success --health-startup-timeout --hosts-file --hostuser " +
+			"--image-volume --init-path --os --passwd-entry --personality --pidfile --pod-id-file --preserve-fd --preserve-fds --rdt-class " +
+			"--retry --retry-delay --sdnotify --seccomp-policy --secret --shm-size-systemd --signature-policy --subgidname --subuidname " +
+			"--systemd --timeout --tz --uidmap --umask --variant",
+	})
+	for name, role := range optionTable(nil, idleDockerRun) { // a script may run podman, for which the reasons do not hold
+		table[name] = map[Role]Role{idleFlag: Flag, idleValue: Value}[role]
+	}
+	maps.Copy(table, optionTable(map[Role]string{
 		Bind: "-v --volume", Mount: "--mount", Scratch: "--tmpfs", Env: "-e --env", EnvFile: "--env-file",
 		Unset: "--unsetenv", Dir: "-w --workdir", GPUValue: "--gpus", Entry: "--entrypoint",
 		Refused: "-d --detach --rootfs --unsetenv-all", RefusedValue: "--pod --volumes-from --requires --chrootdirs",
-		Flag: "--disable-content-trust --env-host --help --init -i --interactive --no-healthcheck --no-hostname --no-hosts --oom-kill-disable --passwd --privileged -P --publish-all -q --quiet --read-only --read-only-tmpfs " +
-			"--replace --rm --rmi --sig-proxy -t --tty --tls-verify --http-proxy --use-api-socket --mpi --gpu --cuda-mpi --openmpi-pmi2 --openmpi-pmix --cvmfs --nccl",
-		Value: "--add-host --annotation --arch -a --attach --authfile --blkio-weight --blkio-weight-device --cap-add --cap-drop --cert-dir --cgroup-conf --cgroup-parent --cgroupns --cgroups --cidfile --conmon-pidfile " +
-			"--cpu-count --cpu-percent --cpu-period --cpu-quota --cpu-rt-period --cpu-rt-runtime -c --cpu-shares --cpus --cpuset-cpus --cpuset-mems --creds --decryption-key --detach-keys --device --device-cgroup-rule " +
-			"--device-read-bps --device-read-iops --device-write-bps --device-write-iops --dns --dns-option --dns-search --domainname --env-merge --expose --gidmap --group-add --group-entry --health-cmd --health-interval " +
-			"--health-log-destination --health-max-log-count --health-max-log-size --health-on-failure --health-retries --health-start-interval --health-start-period --health-startup-cmd --health-startup-interval " +
-			"--health-startup-retries --health-startup-success --health-startup-timeout --health-timeout -h --hostname --hosts-file --hostuser --image-volume --init-path --io-maxbandwidth --io-maxiops --ip --ip6 --ipc " +
-			"--isolation --kernel-memory -l --label --label-file --link --link-local-ip --log-driver --log-opt --mac-address -m --memory --memory-reservation --memory-swap --memory-swappiness --name --network --net " +
-			"--network-alias --oom-score-adj --os --passwd-entry --personality --pid --pidfile --pids-limit --platform --pod-id-file --preserve-fd --preserve-fds -p --publish --pull --rdt-class --restart --retry " +
-			"--retry-delay --runtime --sdnotify --seccomp-policy --secret --security-opt --shm-size --shm-size-systemd --signature-policy --stop-signal --stop-timeout --storage-opt --subgidname --subuidname --sysctl " +
-			"--systemd --timeout --tz --uidmap --ulimit --umask -u --user --userns --uts --variant --volume-driver",
-	})
+	}))
+	return table
 }
 
 // An Option is one option of a command line.
