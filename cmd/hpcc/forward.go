@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -101,7 +102,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 		defer stop()
 	}
 	w, err := sub.Forward(ctx, s.Jobs(), index, a.f, a.via, a.open, sayLine)
-	if ctx.Err() != nil && err != nil { // Ctrl-C
+	if errors.Is(err, context.Canceled) { // Ctrl-C
 		return nil
 	}
 	if err != nil {

@@ -130,6 +130,9 @@ func (s *Submission) Forward(ctx context.Context, dir string, index int, f Forwa
 		}
 	}
 	link, err := s.openTunnel(ctx, t, service.Port, program, via, report)
+	if err != nil && ctx.Err() != nil { // which has ended the commands
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}

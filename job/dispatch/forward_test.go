@@ -1,8 +1,16 @@
 package dispatch
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/testdata/testenv"
 )
 
 func TestParseForwarding(t *testing.T) {
@@ -33,6 +41,25 @@ func TestParseForwarding(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("ParseForwarding(%q) = %s, %v; want %s", in, got, err, want)
+		}
+	}
+}
+
+// TestForwardInterrupted checks that an interruption hides only the error that it causes.
+func TestForwardInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	start := time.Now()
+	for want, task := range map[string]*job.Task{
+		"context canceled":         {Index: 1, Start: start, Host: "elsewhere"},
+		"task 1 of job x-1 ended ": {Index: 1, Start: start, End: start, Host: "elsewhere"},
+	} {
+		dir, s := t.TempDir(), runningJob(t, job.Local, 1)
+		writeRunning(t, dir, s, 0)
+		testenv.Check(t, task.Write(filepath.Join(dir, s.ID)))
+		_, err := s.Forward(ctx, dir, 1, Forwarding{Port: 80, Local: -1}, "", false, func(string) {})
+		if err == nil || !strings.HasPrefix(err.Error(), want) || errors.Is(err, context.Canceled) != task.End.IsZero() {
+			t.Errorf("a task that ended at %v: %v; want %q", task.End, err, want)
 		}
 	}
 }
