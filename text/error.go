@@ -1,6 +1,9 @@
 package text
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // StatusUsage is the exit status for a wrong command line.
 const StatusUsage = 2
@@ -19,6 +22,24 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Hint(format string, args ...any) *Error {
 	e.Advice = fmt.Sprintf(format, args...)
 	return e
+}
+
+// An ExitStatus is an error that ends hpcc with the status of another program, which has printed its own message.
+type ExitStatus int
+
+func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// Advice returns the hint of an error: that of an [Error], or of another type with the method Advice, or "".
+func Advice(err error) string {
+	var m *Error
+	if errors.As(err, &m) && m.Advice != "" {
+		return m.Advice
+	}
+	var advised interface{ Advice() string }
+	if errors.As(err, &advised) {
+		return advised.Advice()
+	}
+	return ""
 }
 
 // Usagef returns an error about the command line.

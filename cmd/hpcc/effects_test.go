@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/runtime/explain"
 	"hpcc/testdata/testenv"
 	"hpcc/text"
 )
@@ -275,7 +276,7 @@ func merged(a, b map[string]any) map[string]any {
 
 // compareExplained compares the facts of --explain with those of the probe.
 func (c *trial) compareExplained(text []byte) error {
-	var x struct{ Facts []fact }
+	var x struct{ Facts []explain.Fact }
 	if err := json.Unmarshal(text, &x); err != nil {
 		return fmt.Errorf("--explain: %w: %s%s", err, text, c.errors)
 	}

@@ -106,9 +106,7 @@ func withSignal(ctx context.Context, err error) error {
 }
 
 // exitStatus is an error that ends hpcc with the status of a program and prints nothing.
-type exitStatus int
-
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+type exitStatus = text.ExitStatus
 
 // adviceFor returns the hint and the exit status for an error. No other function chooses them.
 func adviceFor(err error) (advice string, status int) {
@@ -123,16 +121,13 @@ func adviceFor(err error) (advice string, status int) {
 	var m *text.Error
 	var ns *runtime.NamespaceError
 	var re *process.Error
-	var advised interface{ Advice() string }
 	if errors.As(err, &re) {
 		status = re.Status
 	}
-	if errors.As(err, &m) {
-		advice = m.Advice
-		if m.Status != 0 {
-			status = m.Status
-		}
+	if errors.As(err, &m) && m.Status != 0 {
+		status = m.Status
 	}
+	advice = text.Advice(err)
 	limit, similar := process.LimitAdvice(err), similarFile(err, os.Args[1:])
 	switch {
 	case limit != "": // a resource limit is the cause, so neither the usage nor other advice applies
@@ -143,8 +138,6 @@ func adviceFor(err error) (advice string, status int) {
 	case similar != "":
 		advice = fmt.Sprintf("did you mean %s?", similar)
 	case advice != "":
-	case errors.As(err, &advised) && advised.Advice() != "":
-		advice = advised.Advice()
 	case errors.As(err, &ns):
 		advice = probe.Cure(ns) + `; "hpcc doctor" shows what was tried`
 	}

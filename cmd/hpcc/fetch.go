@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
 	"hpcc/job/results"
 	"hpcc/job/site"
@@ -86,8 +85,8 @@ func (a *fetchArgs) run(ctx context.Context) error {
 	}
 	id := sub.ID
 	if a.tar {
-		if sub.Site != nil {
-			return text.Usagef("--tar: job %s belongs to site %s", id, sub.Site.Name)
+		if sub.Remote != nil {
+			return text.Usagef("--tar: job %s belongs to site %s", id, sub.Remote.Site.Name)
 		}
 		if err := sub.Fetch(ctx, s.Jobs(), a.path, a.image, a.options, sayLine, os.Stdout); err != nil {
 			return a.explain(id, err)
@@ -104,8 +103,8 @@ func (a *fetchArgs) run(ctx context.Context) error {
 			return sub.Fetch(ctx, s.Jobs(), a.path, a.image, a.options, sayLine, w)
 		}), nil
 	}
-	if sub.Site != nil {
-		open = func() (io.ReadCloser, error) { return a.openRemote(ctx, sub.Site, id) }
+	if sub.Remote != nil {
+		open = func() (io.ReadCloser, error) { return sub.Remote.Fetch(ctx, id, a.path, a.image) }
 	}
 	return a.receive(ctx, id, final, open)
 }
@@ -117,25 +116,6 @@ func (a *fetchArgs) localName(id string) string {
 		return id
 	}
 	return name
-}
-
-// openRemote opens the archive that hpcc at a site writes.
-func (a *fetchArgs) openRemote(ctx context.Context, site *dispatch.Site, id string) (io.ReadCloser, error) {
-	argv := []string{"fetch", "--tar"}
-	if a.image != "" {
-		argv = append(argv, "--image="+a.image)
-	}
-	if argv = append(argv, id); a.path != "" {
-		argv = append(argv, a.path)
-	}
-	at := hpccAt(site)
-	cmd := site.Command(ctx, at.Terminal, argv...)
-	cmd.Stderr = os.Stderr
-	r, err := results.Run(cmd, func(err error) error { return statusOf(at.Fault(err)) })
-	if err != nil {
-		return nil, fmt.Errorf("site %s: %w", site.Name, err)
-	}
-	return r, nil
 }
 
 // receive creates final from a stream and prints its name.

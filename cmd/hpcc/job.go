@@ -16,10 +16,8 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/job"
-	"hpcc/job/dispatch"
 	"hpcc/job/prepare"
 	"hpcc/job/quantity"
-	"hpcc/job/site"
 	"hpcc/text"
 )
 
@@ -99,18 +97,16 @@ func (s flagSet) first(flags []cli.Flag) string {
 // jobArgs are the flags and arguments that define a job.
 type jobArgs struct {
 	prepare.Request
-	at       siteChoice
-	dryRun   bool     // --dry-run or --explain: stop before anything leaves this machine
-	received bool     // hpcc on another machine sends the job on standard input
-	known    *sources // of the settings of the job, for --explain; nil without it
+	at siteChoice
 }
 
 func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 	env, set, run := envOf(c), parseFlagSet(c), runFlags(new(envChanges))
-	a := &jobArgs{at: at, dryRun: c.Bool("dry-run") || c.Bool("explain"), Request: prepare.Request{
+	a := &jobArgs{at: at, Request: prepare.Request{
 		Verb: c.Command.Name, Store: c.String("store"), Image: c.Args().First(), HasArgs: c.NArg() > 1, Chdir: c.String("chdir"),
 		Run: append(env.ForJob(), parseGiven(c, run)...), Env: env.List, NoExpand: env.NoExpand, From: parseFrom(c),
-		Set: set, Logf: say, Report: os.Stderr,
+		Set: set, Write: c.Bool("write"), DryRun: c.Bool("dry-run") || c.Bool("explain"), Version: version, Terminal: onTerminal(),
+		Logf: say, Report: os.Stderr,
 	}}
 	for _, f := range run {
 		if name := f.Names()[0]; set[name] {
@@ -130,7 +126,7 @@ func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
 		if s != "-" || c.NArg() > 0 {
 			return nil, text.Usagef("--job - reads the job from standard input and takes no arguments")
 		}
-		a.received = true
+		a.Received = true
 		return a, nil
 	}
 	if set["workflow"] {
@@ -356,52 +352,10 @@ func parseGiven(c *cli.Context, flags []cli.Flag) (argv []string) {
 	return argv
 }
 
-// A destination is the cluster and site of a job.
-type destination struct {
-	dispatch.Cluster
-	site   *dispatch.Site // empty if the job has no site
-	remote *site.Remote   // nil for a local site
-
-	imageFollows bool          // in a dry run: hpcc on another machine has the image, and would send it
-	code         *prepare.Code // the image that a submission pushes first; nil: none
-}
-
 // resolve finds the destination of the job and completes the job for it.
-func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *destination, error) {
-	if a.received {
-		return receiveJob(ctx, a.Store)
-	}
-	to, err := a.destination(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	at := prepare.Destination{Cluster: &to.Cluster, Site: to.site, Remote: to.remote}
-	if a.CodeDir != "" {
-		a.CodeSecrets = secretFiles("")
-	}
-	a.Known = a.known.note
-	j, code, err := prepare.Resolve(ctx, &a.Request, at)
-	to.code = code
-	return j, to, err
-}
-
-// destination finds the site and its scheduler. It asks a remote site for its directories, its
-// scheduler and the digest of the job's image.
-func (a *jobArgs) destination(ctx context.Context) (*destination, error) {
-	site, err := a.at.site()
-	if err != nil {
-		return nil, err
-	}
-	to := &destination{site: site}
-	if site.SSH == "" {
-		to.Cluster = a.at.cluster(ctx, site)
-		return to, nil
-	}
-	if to.remote, err = connect(ctx, site, a.Image); err != nil {
-		return nil, err
-	}
-	to.Cluster = dispatch.Cluster{Target: cmp.Or(a.at.to, site.Scheduler, to.remote.Target), Site: site.Name}
-	return to, nil
+func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *prepare.Destination, error) {
+	a.At = a.at.choice()
+	return prepare.Resolve(ctx, &a.Request)
 }
 
 // parseAbsolute returns the given ones of some flags of "hpcc run" as arguments, with absolute paths of

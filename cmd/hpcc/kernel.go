@@ -13,7 +13,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/files"
 	"hpcc/front/kernel"
 	"hpcc/front/wrapper"
 	"hpcc/job/dispatch"
@@ -196,9 +195,9 @@ func (a *kernelArgs) check(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	if to.remote != nil {
-		return text.Usagef("a kernel cannot run on the remote site %s, whose nodes are reachable only from there", to.site.Name).
-			Hint("run Jupyter and hpcc kernel on %s", to.site.SSH)
+	if to.Remote != nil {
+		return text.Usagef("a kernel cannot run on the remote site %s, whose nodes are reachable only from there", to.Site.Name).
+			Hint("run Jupyter and hpcc kernel on %s", to.Site.SSH)
 	}
 	_, _, err = dispatch.Render(j, to.Target)
 	return err
@@ -247,11 +246,9 @@ func (k *kernelJob) submit(ctx context.Context) (jobs string, sub *dispatch.Subm
 	if err != nil {
 		return "", nil, err
 	}
-	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
-	if err != nil {
-		return "", nil, files.ReadOnlyHint(err, s.Jobs(), storeHint)
+	if sub, err = to.Submit(ctx, &k.Request, j); err != nil {
+		return "", nil, err
 	}
-	sayNotes(notes)
 	say("submitted the kernel as job %s to %s", sub.ID, to)
 	return s.Jobs(), sub, nil
 }

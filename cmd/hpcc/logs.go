@@ -88,8 +88,8 @@ func (a *logsArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if sub.Site != nil {
-		return passOn(ctx, sub.Site, slices.Concat([]string{"logs"}, a.flags, []string{sub.ID}, a.tasks)...)
+	if sub.Remote != nil {
+		return sub.Remote.Run(ctx, nil, os.Stdout, os.Stderr, slices.Concat([]string{"logs"}, a.flags, []string{sub.ID}, a.tasks)...)
 	}
 	l := display.Logs{Job: sub.Submission, Dir: s.Jobs(), Name: a.id, Tasks: a.tasks, Failed: a.failed, Tail: a.tail,
 		Since: a.since, Out: os.Stdout, Note: sayLine, Warn: warn}

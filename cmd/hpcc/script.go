@@ -2,18 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/files"
 	"hpcc/job"
-	"hpcc/job/dispatch"
 	"hpcc/job/kube"
-	"hpcc/store"
 	"hpcc/text"
 )
 
@@ -107,21 +102,23 @@ func (a *scriptArgs) run(ctx context.Context) error {
 	if a.with != "" && to.Target != job.OpenShift {
 		return text.Usagef("--with %s applies only to openshift, but the job goes to %s", a.with, to.Target).Hint("use --to openshift")
 	}
-	if to.remote != nil {
-		text, err := askRemote(ctx, j, to, "script", "--job", "-")
-		if err == nil {
-			_, err = os.Stdout.Write(text)
-		}
-		return err
-	}
-	if a.keep {
-		return a.keepScript(ctx, j, to)
-	}
 	var text string
 	var notes []string
-	if a.with != "" {
+	switch {
+	case to.Remote != nil:
+		var out []byte
+		if out, err = to.Ask(ctx, j, "script", "--job", "-"); err == nil {
+			_, err = os.Stdout.Write(out)
+		}
+		return err
+	case a.keep:
+		if text, err = to.Keep(ctx, &a.Request, j); err == nil {
+			_, err = os.Stdout.WriteString(text)
+		}
+		return err
+	case a.with != "":
 		text, notes, err = kube.RenderAround(j, a.around)
-	} else {
+	default:
 		text, notes, err = to.Script(j)
 	}
 	if err != nil {
@@ -132,23 +129,5 @@ func (a *scriptArgs) run(ctx context.Context) error {
 	}
 	sayNotes(notes)
 	_, err = os.Stdout.WriteString(text)
-	return err
-}
-
-// keepScript writes the script of an interactive job into the store and prints commands that
-// run it. The command line of ssh on the other machine then contains no values of the job.
-func (a *scriptArgs) keepScript(ctx context.Context, j *job.Job, to *destination) error {
-	s, err := store.Open(a.Store)
-	if err != nil {
-		return err
-	}
-	sub, script, notes, err := dispatch.Keep(ctx, s.Jobs(), j, to.Cluster)
-	if err != nil {
-		return files.ReadOnlyHint(err, s.Jobs(), storeHint)
-	}
-	sayNotes(notes)
-	remove := append([]string{script}, sub.Job.ValueFiles()...)
-	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
-		text.Arguments([]string{script, sub.ID}), text.Arguments(remove), text.Arguments([]string{filepath.Dir(script)}))
 	return err
 }

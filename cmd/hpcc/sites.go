@@ -61,7 +61,7 @@ func (a *sitesArgs) run(ctx context.Context) error {
 		if err != nil {
 			return text.Usagef("--install: %w", err)
 		}
-		file, err := hpccAt(t).Install(ctx, os.Stderr)
+		file, err := (&site.Remote{Site: t, Own: version, Terminal: onTerminal()}).Install(ctx, os.Stderr)
 		if err == nil {
 			say("site %s now has %s", t.Name, file)
 		}

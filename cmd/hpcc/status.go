@@ -95,7 +95,7 @@ func (a *statusArgs) run(ctx context.Context) error {
 // statuses queries the schedulers of this machine and the sites.
 func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch.Status, hidden string, warnings []string, err error) {
 	q := &dispatch.Selection{IDs: a.ids, All: a.all, Running: a.running, User: a.user}
-	if q.Sites, q.Local, err = a.in.Remote(); err != nil {
+	if q.Sites, q.Local, err = a.in.Sites(); err != nil {
 		return nil, "", nil, err
 	}
 	if q.Local {

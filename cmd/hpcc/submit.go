@@ -12,16 +12,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build/code"
-	"hpcc/files"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/prepare"
 	"hpcc/job/quantity"
+	"hpcc/runtime/explain"
 	"hpcc/store"
-	"hpcc/store/ready"
 	"hpcc/text"
-	"hpcc/text/terminal"
 )
 
 func submitCommand() *cli.Command {
@@ -53,7 +50,6 @@ HPCC_TASK_COUNT. Exit status with --wait: 1 if a task failed.`,
 
 type submitArgs struct {
 	*jobArgs
-	write      bool // --write: checked before the job starts
 	wait, json bool
 	record     bool // print the record, for hpcc on another machine
 	explain    bool
@@ -75,10 +71,10 @@ func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &submitArgs{jobArgs: j, write: c.Bool("write"), wait: c.Bool("wait"), json: c.Bool("json"),
+	a := &submitArgs{jobArgs: j, wait: c.Bool("wait"), json: c.Bool("json"),
 		record: c.Bool("record"), explain: c.Bool("explain")}
 	if a.explain {
-		a.known = &sources{}
+		a.Sources = explain.Sources{}
 	}
 	a.Backfill = c.Bool("backfill")
 	if s := c.String("time-min"); s != "" && a.Backfill {
@@ -96,20 +92,10 @@ func (a *submitArgs) run(ctx context.Context) error {
 		return err
 	case a.explain:
 		return a.explainJob(ctx, j, to)
-	case a.dryRun:
+	case a.DryRun:
 		return a.reportFit(ctx, j, to)
-	case j.Interactive && to.remote != nil:
-		return interactRemote(ctx, j, to)
 	case j.Interactive:
-		s, err := store.Open(a.Store)
-		if err != nil {
-			return err
-		}
-		status, err := dispatch.Interact(ctx, s.Jobs(), j, to.Cluster, say)
-		if err != nil {
-			return files.ReadOnlyHint(err, s.Jobs(), storeHint)
-		}
-		return exitStatus(status)
+		return to.Interact(ctx, &a.Request, j)
 	}
 	sub, err := a.send(ctx, j, to)
 	if err != nil || !a.wait {
@@ -118,63 +104,10 @@ func (a *submitArgs) run(ctx context.Context) error {
 	return a.await(ctx, sub, to)
 }
 
-// prepare completes and checks the job, unpacks its image or sends it to the site, and does all
-// else that comes before the submission.
-func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *destination, error) {
-	j, to, err := a.resolve(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := a.pushCode(ctx, to.code); err != nil {
-		return nil, nil, err
-	}
-	if to.remote != nil {
-		return j, to, a.prepareRemote(ctx, j, to)
-	}
-	s, err := store.Open(a.Store)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := prepare.Ready(ctx, &a.Request, s.Jobs(), j, &to.Cluster); err != nil {
-		return nil, nil, err
-	}
-	if j.Image == "" || ready.NamesImageFile(j.Image) || to.Target.Pods() || to.imageFollows {
-		return j, to, nil
-	}
-	// Unpack the image now, or else every node would unpack it at the same time.
-	at := newRoot(j.ExactImage(), a.Store)
-	at.Write = a.write
-	dir, err := at.Tree(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return j, to, prepare.CheckProgram(&a.Request, dir, j)
-}
-
-// pushCode pushes the image that has the files of --with-code. It does nothing if c is nil.
-func (a *submitArgs) pushCode(ctx context.Context, c *prepare.Code) error {
-	if c == nil {
-		return nil
-	}
-	if a.dryRun {
-		say("note: hpcc submit pushes %s as a layer of %s first", c.Dir, c.Ref)
-		return nil
-	}
-	s, err := store.Open(a.Store)
-	if err != nil {
-		return err
-	}
-	bar := terminal.NewBar("pushing " + c.Dir)
-	err = s.Send(ctx, c.Image, c.Tag, store.Remote{Progress: bar.Bytes})
-	bar.End()
-	if err != nil {
-		advice, _ := adviceFor(err)
-		return text.Hint(fmt.Errorf("--with-code %s: %w", c.Dir, err),
-			"%s; or make the directory smaller with .dockerignore: a config map holds %d files of %s",
-			cmp.Or(advice, "repeat the command"), code.MaxMapFiles, text.Size(code.MaxMapBytes))
-	}
-	say("pushed %s as a layer of %s", c.Dir, c.Ref)
-	return nil
+// prepare does all that comes before the submission.
+func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *prepare.Destination, error) {
+	a.At = a.at.choice()
+	return prepare.Ready(ctx, &a.Request)
 }
 
 // waitFor waits for the end of a job and returns an error if it did not succeed.
@@ -192,23 +125,22 @@ func waitEnd(ctx context.Context, st *store.Store, s *dispatch.Submission) error
 }
 
 // reportFit is send for --dry-run: it prints where and when the job would start.
-func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to *destination) error {
-	if to.remote != nil {
-		return a.reportRemoteFit(ctx, j, to)
+func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to *prepare.Destination) error {
+	if to.Remote != nil {
+		argv := []string{"submit", "--job", "-", "--dry-run"}
+		if a.json {
+			argv = append(argv, "--json")
+		}
+		out, err := to.Ask(ctx, j, argv...)
+		_, werr := os.Stdout.Write(out)
+		return cmp.Or(err, werr)
 	}
-	s, err := store.Open(a.Store)
+	f, err := to.Fits(ctx, &a.Request, j)
 	if err != nil {
 		return err
 	}
-	f, err := dispatch.Fits(ctx, s.Jobs(), j, to.Cluster)
-	if err != nil {
-		return files.ReadOnlyHint(err, s.Jobs(), storeHint)
-	}
 	return printFit(f, a.json)
 }
-
-// storeHint is the hint for a job whose records cannot be written.
-const storeHint = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
 
 // manyFiles is the number of tasks above which submit warns about their output files.
 const manyFiles = 100
@@ -357,7 +289,7 @@ func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 // run submits the job to all targets, after it has checked the job for each of them. If one
 // refuses the job later, the others keep theirs.
 func (list submitSeveral) run(ctx context.Context) error {
-	jobs, to := make([]*job.Job, len(list)), make([]*destination, len(list))
+	jobs, to := make([]*job.Job, len(list)), make([]*prepare.Destination, len(list))
 	sent := make([]*dispatch.Submission, len(list))
 	// each calls do for each target, and returns its errors.
 	each := func(doing string, do func(i int, a *submitArgs) error) (failed []error) {
@@ -370,7 +302,7 @@ func (list submitSeveral) run(ctx context.Context) error {
 	}
 	for i, a := range list {
 		var err error
-		if jobs[i], to[i], err = a.prepare(ctx); err == nil && to[i].remote == nil {
+		if jobs[i], to[i], err = a.prepare(ctx); err == nil && to[i].Remote == nil {
 			err = to[i].Check(ctx, jobs[i])
 		}
 		if err != nil {
@@ -385,7 +317,7 @@ func (list submitSeveral) run(ctx context.Context) error {
 			}
 		}
 		return nil
-	case first.dryRun:
+	case first.DryRun:
 		var never exitStatus
 		failed := each("submitting to", func(i int, a *submitArgs) error {
 			say("%s:", a.at)
@@ -436,26 +368,18 @@ func atTarget(err error, doing string, at siteChoice) error {
 }
 
 // send submits a prepared job, and prints its ID.
-func (a *submitArgs) send(ctx context.Context, j *job.Job, to *destination) (*dispatch.Submission, error) {
-	if to.remote != nil {
-		return a.sendRemote(ctx, j, to)
-	}
-	s, err := store.Open(a.Store)
+func (a *submitArgs) send(ctx context.Context, j *job.Job, to *prepare.Destination) (*dispatch.Submission, error) {
+	sub, err := to.Submit(ctx, &a.Request, j)
 	if err != nil {
 		return nil, err
 	}
-	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster)
-	if err != nil {
-		return nil, files.ReadOnlyHint(err, s.Jobs(), storeHint)
-	}
-	sayNotes(notes)
 	return sub, a.printSubmitted(sub, to.String())
 }
 
 // await waits for the end of a submitted job, and returns an error if it did not succeed.
-func (a *submitArgs) await(ctx context.Context, sub *dispatch.Submission, to *destination) error {
-	if to.remote != nil {
-		return passOn(ctx, to.site, "wait", sub.ID)
+func (a *submitArgs) await(ctx context.Context, sub *dispatch.Submission, to *prepare.Destination) error {
+	if to.Remote != nil {
+		return to.Remote.Run(ctx, nil, os.Stdout, os.Stderr, "wait", sub.ID)
 	}
 	s, err := store.Open(a.Store)
 	if err != nil {

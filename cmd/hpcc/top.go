@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -82,8 +81,8 @@ func (a *topArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refresh := func() (*dispatch.Usage, error) { return remoteTop(ctx, f.Site, f.ID) }
-	if f.Site == nil {
+	refresh := func() (*dispatch.Usage, error) { return f.Remote.Usage(ctx, f.ID) }
+	if f.Remote == nil {
 		local := &dispatch.UsageReader{Dir: s.Jobs(), ID: f.ID, All: a.once, Tail: []string{build.EntryFile, "entry", "--tail"}}
 		refresh = func() (*dispatch.Usage, error) { return local.Refresh(ctx) }
 	}
@@ -114,18 +113,4 @@ func (a *topArgs) run(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// remoteTop asks hpcc at the site of the job.
-func remoteTop(ctx context.Context, site *dispatch.Site, id string) (*dispatch.Usage, error) {
-	out, err := hpccAt(site).Ask(ctx, "top", "--json", id)
-	if err != nil {
-		return nil, err
-	}
-	now := &dispatch.Usage{}
-	if err := json.Unmarshal(out, now); err != nil || now.Type != "top" {
-		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is not the state of a job", site.Name, out[:min(len(out), 100)])
-	}
-	now.Site = site.Name
-	return now, nil
 }

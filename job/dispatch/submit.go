@@ -196,12 +196,17 @@ func Interact(ctx context.Context, dir string, j *job.Job, to Cluster, logf func
 	return run.Status(), nil
 }
 
-// Keep creates the directory and script of an interactive job that another process will
-// run. The job has no record before it starts.
-func Keep(ctx context.Context, dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
-	s = newSubmission(j, to)
-	_, script, notes, err = s.create(ctx, dir)
-	return s, script, notes, err
+// Keep creates the directory and script of an interactive job, and returns shell commands that run the job and remove
+// both. The job has no record before it starts.
+func Keep(ctx context.Context, dir string, j *job.Job, to Cluster) (commands string, notes []string, err error) {
+	s := newSubmission(j, to)
+	_, script, notes, err := s.create(ctx, dir)
+	if err != nil {
+		return "", notes, err
+	}
+	remove := append([]string{script}, s.Job.ValueFiles()...)
+	return fmt.Sprintf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
+		text.Arguments([]string{script, s.ID}), text.Arguments(remove), text.Arguments([]string{filepath.Dir(script)})), notes, nil
 }
 
 func newSubmission(j *job.Job, to Cluster) *Submission {

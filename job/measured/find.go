@@ -120,10 +120,11 @@ func (f Finder) ofJob(ctx context.Context, id string) (src report.Source, err er
 		}
 		return src, err
 	}
-	if found.Site != nil {
-		err := fmt.Errorf("job %s belongs to site %s, which keeps its records", found.ID, found.Site.Name)
+	if found.Remote != nil {
+		at := found.Remote.Site
+		err := fmt.Errorf("job %s belongs to site %s, which keeps its records", found.ID, at.Name)
 		return src, text.Hint(err, "ssh %s hpcc report %s, or copy the directory of the job from jobs/ of that store",
-			found.Site.SSH, found.ID)
+			at.SSH, found.ID)
 	}
 	// Ignore the error: it is about unreadable records, which runsBelow reports as well.
 	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})

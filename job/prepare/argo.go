@@ -28,10 +28,10 @@ type Argo struct {
 }
 
 // usesServer reports whether the jobs of a cluster go to an Argo server, not through kubectl.
-func usesServer(c *dispatch.Cluster) bool { return c.Env[argo.ServerVariable] != "" }
+func usesServer(c dispatch.Cluster) bool { return c.Env[argo.ServerVariable] != "" }
 
 // setServer records the Argo server in the destination. For another target it refuses flags of Argo.
-func (r *Request) setServer(to Destination) error {
+func (r *Request) setServer(to *Destination) error {
 	if to.Target != job.Argo {
 		if r.ArgoFlag != "" {
 			return text.Usagef("--%s applies only to argo, but the job goes to %s", r.ArgoFlag, to.Target).Hint("use --to argo")
@@ -76,7 +76,7 @@ func (r *Request) setServer(to Destination) error {
 }
 
 // resolveWorkflow is Resolve for a job with --workflow.
-func (r *Request) resolveWorkflow(ctx context.Context, to Destination) (*job.Job, error) {
+func (r *Request) resolveWorkflow(ctx context.Context, to *Destination) (*job.Job, error) {
 	if to.Remote != nil {
 		return nil, text.Usagef("--workflow: workflows are submitted from this machine, not through site %s", to.Site.Name)
 	}
@@ -103,7 +103,7 @@ func (r *Request) resolveWorkflow(ctx context.Context, to Destination) (*job.Job
 const maxWorkflow = 16 << 20
 
 // openWorkflow reads the workflow and fills in its parameters.
-func (r *Request) openWorkflow(ctx context.Context, to Destination) (*argo.File, error) {
+func (r *Request) openWorkflow(ctx context.Context, to *Destination) (*argo.File, error) {
 	object, file := r.Argo.Object, r.Argo.Workflow
 	if object != "" && !strings.HasPrefix(strings.TrimSpace(object), "{") {
 		b, err := files.ReadFile(object, maxWorkflow)
@@ -155,7 +155,7 @@ func (r *Request) noteDebug(waiting string) {
 }
 
 // fillDebug makes the job's program wait for a debugger.
-func (r *Request) fillDebug(j *job.Job, to Destination) error {
+func (r *Request) fillDebug(j *job.Job, to *Destination) error {
 	if !r.Argo.Debug {
 		return nil
 	}

@@ -19,18 +19,30 @@ import (
 // codeDir is the directory of --with-code in images without a working directory.
 const codeDir = "/code"
 
-// fillCode adds the files of --with-code to the job, or returns the image that has them. cfg is the configuration of
+// A codeImage is the image with the files of CodeDir as its last layer, which a submission pushes.
+type codeImage struct {
+	dir   string
+	image v1.Image
+	ref   string // of image, by digest
+	tag   string // of image
+}
+
+// fillCode adds the files of --with-code to the job, or an image that has them to the destination. cfg is the configuration of
 // the image, or nil if this machine does not have it.
-func (r *Request) fillCode(ctx context.Context, j *job.Job, to Destination, cfg *v1.ConfigFile) (*Code, error) {
+func (r *Request) fillCode(ctx context.Context, j *job.Job, to *Destination, cfg *v1.ConfigFile) error {
 	if r.CodeDir == "" {
-		return nil, nil
+		return nil
 	}
 	if to.Remote != nil || r.BuiltImage {
-		return nil, text.Usagef("--with-code: only for jobs that this machine submits, with an image of a registry")
+		return text.Usagef("--with-code: only for jobs that this machine submits, with an image of a registry")
 	}
-	d, err := code.Read(r.CodeDir, r.CodeSecrets...)
+	secret, warnings := store.SecretFiles("")
+	for _, w := range warnings {
+		r.Logf("warning: %s", w)
+	}
+	d, err := code.Read(r.CodeDir, secret...)
 	if err != nil {
-		return nil, text.Usagef("--with-code %w", err)
+		return text.Usagef("--with-code %w", err)
 	}
 	defer d.Close()
 	at, own := j.Pod.Dir, false // own: hpcc chose the directory
@@ -42,7 +54,7 @@ func (r *Request) fillCode(ctx context.Context, j *job.Job, to Destination, cfg 
 	}
 	for _, m := range append([]job.Volume{{Path: "/tmp"}}, j.Pod.Volumes...) {
 		if at == m.Path || strings.HasPrefix(at, m.Path+"/") {
-			return nil, text.Usagef("--with-code: the directory %s is on a volume, which would hide the files", at).
+			return text.Usagef("--with-code: the directory %s is on a volume, which would hide the files", at).
 				Hint("name another one with --cd DIR")
 		}
 	}
@@ -53,23 +65,24 @@ func (r *Request) fillCode(ctx context.Context, j *job.Job, to Destination, cfg 
 	case cfg == nil:
 		err := fmt.Errorf("--with-code %s: image %s is not in the store, and the files (%s) are too many or too large "+
 			"for a config map", d.Dir, j.Image, size)
-		return nil, text.Hint(err, "fetch the image with \"hpcc pull %s\", and submit again", j.Image)
+		return text.Hint(err, "fetch the image with \"hpcc pull %s\", and submit again", j.Image)
 	case r.Verb != "submit":
-		return nil, text.Usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes",
+		return text.Usagef("--with-code %s: these files (%s) need an image layer, which only \"hpcc submit\" pushes",
 			d.Dir, size)
 	case j.Pod.Pull == "Never":
-		return nil, text.Usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it",
+		return text.Usagef("--with-code %s: these files (%s) need an image layer, and --pull never forbids pulling it",
 			d.Dir, size)
 	}
 	s, err := store.Open(r.Store)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if inMap {
 		j.Pod.CodeEmpty = own
-		return nil, keepCode(s, j, d)
+		return keepCode(s, j, d)
 	}
-	return addCode(ctx, s, j, d, own || r.Set["cd"])
+	to.code, err = addCode(ctx, s, j, d, own || r.Set["cd"])
+	return err
 }
 
 // keepCode stores the files for a config map next to the records of jobs: reruns need them too.
@@ -85,7 +98,7 @@ func keepCode(s *store.Store, j *job.Job, d *code.Directory) error {
 }
 
 // addCode adds the files to the job's image as its last layer, at the working directory of the pods.
-func addCode(ctx context.Context, s *store.Store, j *job.Job, d *code.Directory, withDir bool) (*Code, error) {
+func addCode(ctx context.Context, s *store.Store, j *job.Job, d *code.Directory, withDir bool) (*codeImage, error) {
 	base, err := s.Get(j.Image, nil)
 	if err != nil {
 		return nil, err
@@ -106,5 +119,5 @@ func addCode(ctx context.Context, s *store.Store, j *job.Job, d *code.Directory,
 	if config, err := img.ConfigName(); err == nil && j.Measure {
 		j.Pod.Measurer.Config, j.Pod.Measurer.Digest = config.String(), digest.String()
 	}
-	return &Code{Dir: d.Dir, Image: img, Ref: j.Pod.Image, Tag: repository + ":code-" + digest.Hex[:12]}, nil
+	return &codeImage{d.Dir, img, j.Pod.Image, repository + ":code-" + digest.Hex[:12]}, nil
 }

@@ -93,9 +93,9 @@ func AbsoluteSources(base string, argv []string) []string {
 var programFlags = []string{"from", "workflow", "entrypoint", "set-env", "set-env0", "unset-env", "clean-env",
 	"bind", "mount", "device", "mpi", "gpu"}
 
-// CheckProgram refuses a job whose program is not in the PATH of the image, whose tree is dir, because every task
+// checkProgram refuses a job whose program is not in the PATH of the image, whose tree is dir, because every task
 // would fail. It skips jobs whose program depends on flags, on run.conf or on an ENTRYPOINT.
-func CheckProgram(r *Request, dir string, j *job.Job) error {
+func (r *Request) checkProgram(dir string, j *job.Job) error {
 	if len(j.Args) == 0 || strings.ContainsAny(j.Args[0], "/{") ||
 		slices.ContainsFunc(programFlags, func(name string) bool { return r.Set[name] }) {
 		return nil

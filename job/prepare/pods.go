@@ -25,22 +25,22 @@ import (
 // fillPod fills in the settings of pods, from their own flags and the flags of "hpcc run". It
 // refuses flags of "hpcc run" that need hpcc on the node. For a target without pods it refuses
 // the flags of pods.
-func (r *Request) fillPod(ctx context.Context, j *job.Job, to Destination) (*Code, error) {
+func (r *Request) fillPod(ctx context.Context, j *job.Job, to *Destination) error {
 	j.GPUType = r.GPUType // some batch systems use it too
 	if err := r.setServer(to); err != nil {
-		return nil, err
+		return err
 	}
 	if !to.Target.Pods() {
 		if r.PodFlag != "" {
-			return nil, text.Usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", r.PodFlag, to.Target).
+			return text.Usagef("--%s applies only to kubernetes, openshift and argo, but the job goes to %s", r.PodFlag, to.Target).
 				Hint("leave it out, or use --to kubernetes")
 		}
-		return nil, r.fillDebug(j, to)
+		return r.fillDebug(j, to)
 	}
 	if len(r.From.Files) < 2 { // readSteps handles the artifacts of several scripts
 		for _, x := range r.Argo.Artifacts {
 			if x.Step != "" {
-				return nil, text.Usagef("--artifact %s/%s: the job has no steps; write %s:%s", x.Step, x.Name, x.Name, x.Path)
+				return text.Usagef("--artifact %s/%s: the job has no steps; write %s:%s", x.Step, x.Name, x.Name, x.Path)
 			}
 		}
 		j.Artifacts = r.Argo.Artifacts
@@ -51,25 +51,24 @@ func (r *Request) fillPod(ctx context.Context, j *job.Job, to Destination) (*Cod
 		r.Logf("note: --chdir: pods start in the image's directory, or that of --cd; hpcc writes output files to %s", j.Dir)
 	}
 	if err := r.checkRunInPod(j, to); err != nil {
-		return nil, err
+		return err
 	}
 	img, err := r.findPodImage(j)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	code, err := r.fillCode(ctx, j, to, img)
-	if err != nil {
-		return nil, err
+	if err := r.fillCode(ctx, j, to, img); err != nil {
+		return err
 	}
 	j.ReadName(cmp.Or(j.Pod.Image, j.Image))
 	if err := r.fillImageConfig(j, to, img); err != nil {
-		return nil, err
+		return err
 	}
-	return code, r.fillDebug(j, to)
+	return r.fillDebug(j, to)
 }
 
 // setContext records --context and --namespace in the destination.
-func (r *Request) setContext(to Destination) {
+func (r *Request) setContext(to *Destination) {
 	to.setEnv(kube.ContextVariable, r.Context)
 	to.setEnv(kube.NamespaceVariable, r.Namespace)
 }
@@ -100,7 +99,7 @@ var inPods = map[string]string{
 }
 
 // checkRunInPod refuses flags of "hpcc run" that pods do not support.
-func (r *Request) checkRunInPod(j *job.Job, to Destination) error {
+func (r *Request) checkRunInPod(j *job.Job, to *Destination) error {
 	for _, n := range r.RunFlags {
 		do, known := inPods[n]
 		translated := (n == "entrypoint" && r.Pod.Command) || (n == "gpu" && (j.GPUs > 0 || r.Set["from"]))
@@ -181,7 +180,7 @@ func namesRegistry(image string) bool {
 
 // fillImageConfig applies the image's configuration to the job: its entry point precedes the program, and its user
 // must not be root.
-func (r *Request) fillImageConfig(j *job.Job, to Destination, cfg *v1.ConfigFile) error {
+func (r *Request) fillImageConfig(j *job.Job, to *Destination, cfg *v1.ConfigFile) error {
 	var has []string // the variables of the image
 	uid, uidSet := int64(r.UID), r.Set["uid"]
 	if cfg != nil {

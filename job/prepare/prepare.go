@@ -15,20 +15,18 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/site"
 	"hpcc/job/translate"
+	"hpcc/runtime/explain"
 	"hpcc/store"
 	"hpcc/store/ready"
 	"hpcc/text"
@@ -56,9 +54,8 @@ type Request struct {
 	Pod                job.Pod // without image, user and environment
 	GPUType            string
 	UID                int
-	BuiltImage         bool     // the cluster has the image, or builds it
-	CodeDir            string   // directory with files for the program; ""
-	CodeSecrets        []string // files that never get into an image
+	BuiltImage         bool   // the cluster has the image, or builds it
+	CodeDir            string // directory with files for the program; ""
 
 	Argo Argo
 	From From
@@ -66,10 +63,16 @@ type Request struct {
 	Backfill bool          // shorten the time limit to a free window
 	TimeMin  time.Duration // shortest limit of Backfill; 0 for a quarter of the limit
 
-	Logf   func(format string, a ...any) // prints a note
-	Report io.Writer                     // receives the reports of translations
-	// Known is called with the job after each source of settings: hpcc, flag or a site.
-	Known func(source string, j *job.Job)
+	At       site.Choice
+	Version  string // of this hpcc
+	Terminal bool   // the user can answer a prompt of ssh
+	Received bool   // hpcc on another machine sends the job on standard input, which replaces all of the above
+	Write    bool   // the program may change the image's directory
+	DryRun   bool   // nothing leaves this machine
+
+	Logf    func(format string, a ...any) // prints a note
+	Report  io.Writer                     // receives the reports of translations
+	Sources explain.Sources               // of the settings of the job; nil without an explanation
 }
 
 // From names the scripts of other schedulers that the job is translated from.
@@ -80,44 +83,41 @@ type From struct {
 	Strict  bool       // a directive that cannot be translated is an error
 }
 
-// A Destination is the cluster to which a job goes.
-type Destination struct {
-	*dispatch.Cluster                // Resolve and Ready set variables for its commands
-	Site              *dispatch.Site // empty if the job has no site
-	Remote            *site.Remote   // nil for this machine
+// Resolve finds the destination of the job and completes the job for it.
+func Resolve(ctx context.Context, r *Request) (*job.Job, *Destination, error) {
+	if r.Received {
+		return r.receive(ctx)
+	}
+	to, err := r.destination(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	j, err := r.complete(ctx, to)
+	return j, to, err
 }
 
-// A Code is the image with the files of CodeDir as its last layer, which a submission pushes.
-type Code struct {
-	Dir   string
-	Image v1.Image
-	Ref   string // of Image, by digest
-	Tag   string // of Image
-}
-
-// Resolve completes the job for its destination. Code is nil, unless files of the job need an image layer.
-func Resolve(ctx context.Context, r *Request, to Destination) (j *job.Job, code *Code, err error) {
+// complete completes the job for its destination.
+func (r *Request) complete(ctx context.Context, to *Destination) (j *job.Job, err error) {
 	if r.Set["workflow"] {
-		j, err = r.resolveWorkflow(ctx, to)
-		return j, nil, err
+		return r.resolveWorkflow(ctx, to)
 	}
 	j = &r.Job
 	if !r.Set["name"] { // it comes from the program
-		r.Known("hpcc", &job.Job{Name: j.Name})
+		r.known("hpcc", &job.Job{Name: j.Name})
 	}
-	r.Known("flag", j)
+	r.known("flag", j)
 	var source *translate.Translation
 	if len(r.From.Files) == 1 {
 		if source, err = r.translate(ctx, r.From.Files[0], to); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		r.takeManifest(source, to)
 	}
 	if err := r.fillPaths(j, to); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if code, err = r.fillPod(ctx, j, to); err != nil {
-		return nil, nil, err
+	if err := r.fillPod(ctx, j, to); err != nil {
+		return nil, err
 	}
 	switch {
 	case source != nil:
@@ -126,12 +126,12 @@ func Resolve(ctx context.Context, r *Request, to Destination) (j *job.Job, code 
 		j, err = r.readSteps(ctx, j, to)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r.Known("hpcc", j)
+	r.known("hpcc", j)
 	r.notes(to.Site.Apply(j))
-	r.Known("site "+to.Site.Name, j)
-	return j, code, nil
+	r.known("site "+to.Site.Name, j)
+	return j, nil
 }
 
 func (r *Request) notes(list []string) {
@@ -140,34 +140,8 @@ func (r *Request) notes(list []string) {
 	}
 }
 
-// Ready makes a job ready for its submission from this machine: it selects the cluster of kubectl, shortens the
-// job's time limit with Backfill, and replaces the IDs of jobs to wait for by those of the scheduler. dir holds the
-// job directories.
-func Ready(ctx context.Context, r *Request, dir string, j *job.Job, to *dispatch.Cluster) error {
-	if to.Target.Pods() && !usesServer(to) {
-		if err := to.Pin(ctx); err != nil {
-			return err
-		}
-	}
-	switch {
-	case r.Backfill:
-		notes, err := dispatch.Backfill(to.Within(ctx), j, to.Target, r.TimeMin)
-		if err != nil {
-			return fmt.Errorf("--backfill: %w", err)
-		}
-		for _, n := range notes {
-			r.Logf("backfill: %s", n)
-		}
-	case r.Set["time-min"]:
-		return text.Usagef("--time-min needs --backfill").Hint("to pass it to Slurm, write --native --time-min=1:00:00")
-	}
-	var err error
-	j.After, err = dispatch.NativeIDs(dir, j.After)
-	return err
-}
-
 // fillPaths fills in absolute paths, because a job starts in another directory.
-func (r *Request) fillPaths(j *job.Job, to Destination) (err error) {
+func (r *Request) fillPaths(j *job.Job, to *Destination) (err error) {
 	j.Image = r.Image
 	if to.Remote != nil {
 		return r.fillRemotePaths(j, to)
@@ -193,7 +167,7 @@ func (r *Request) fillPaths(j *job.Job, to Destination) (err error) {
 }
 
 // fillRemotePaths fills in the paths of a job for a remote site.
-func (r *Request) fillRemotePaths(j *job.Job, to Destination) error {
+func (r *Request) fillRemotePaths(j *job.Job, to *Destination) error {
 	if ready.NamesImageFile(j.Image) {
 		return text.Usagef("%s is a file on this machine, not at site %s", j.Image, to.Site.Name).
 			Hint("load it with hpcc load %s NAME and submit NAME: hpcc sends images of the store", j.Image)
@@ -203,20 +177,8 @@ func (r *Request) fillRemotePaths(j *job.Job, to Destination) error {
 	return nil
 }
 
-// setEnv sets a variable for the scheduler's commands, unless value is empty. It copies the environment first,
-// because sites share it.
-func (to Destination) setEnv(name, value string) {
-	if value == "" {
-		return
-	}
-	env := map[string]string{}
-	maps.Copy(env, to.Env)
-	env[name] = value
-	to.Env = env
-}
-
 // translate translates one script, submit command or manifest.
-func (r *Request) translate(ctx context.Context, file string, to Destination) (*translate.Translation, error) {
+func (r *Request) translate(ctx context.Context, file string, to *Destination) (*translate.Translation, error) {
 	dir, home := r.Chdir, ""
 	if to.Remote != nil {
 		dir, home = to.Remote.Dir(r.Chdir), to.Remote.Home
@@ -233,7 +195,7 @@ func (r *Request) translate(ctx context.Context, file string, to Destination) (*
 
 // takeManifest takes the image of a script or manifest, and the variables and the settings of pods of a manifest,
 // before the image is looked up. Flags replace them.
-func (r *Request) takeManifest(tr *translate.Translation, to Destination) {
+func (r *Request) takeManifest(tr *translate.Translation, to *Destination) {
 	m := tr.Job
 	r.Image = cmp.Or(r.Image, m.Image)
 	if !tr.Dialect.Pods() {
@@ -296,7 +258,7 @@ func (r *Request) merge(tr *translate.Translation, flags *job.Job, except ...str
 }
 
 // readSteps combines several scripts into one workflow.
-func (r *Request) readSteps(ctx context.Context, flags *job.Job, to Destination) (*job.Job, error) {
+func (r *Request) readSteps(ctx context.Context, flags *job.Job, to *Destination) (*job.Job, error) {
 	if to.Target != job.Argo {
 		return nil, text.Usagef("--from names %d scripts, but only argo runs several as one job", len(r.From.Files)).
 			Hint("use --to argo, or submit them one by one with --after")

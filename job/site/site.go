@@ -5,8 +5,8 @@
 //	                      ─► Pass     ─► ssh SITE hpcc submit --job -
 //
 // A job travels as JSON (see [Message]), so that no shell interprets its arguments. Everything else uses the public
-// commands of hpcc at the site. A command that fails there has printed its own message; its error is an
-// [exec.ExitError] with its status.
+// commands of hpcc at the site. A command that fails there has printed its own message; its error is a
+// [text.ExitStatus].
 package site
 
 import (
@@ -30,6 +30,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/results"
 	"hpcc/store"
 	"hpcc/store/ready"
 	"hpcc/text"
@@ -147,16 +148,24 @@ func (r *Remote) Ask(ctx context.Context, argv ...string) ([]byte, error) {
 func (r *Remote) Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) error {
 	cmd := r.Site.Command(ctx, r.Terminal, argv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
-	return r.Fault(cmd.Run())
+	return r.fault(cmd.Run())
 }
 
-// Fault returns the error of a command at the site: nil, or why ssh could not run it, or the command's own exit status.
-func (r *Remote) Fault(err error) error {
+// fault returns the error of a command at the site: nil, or why ssh could not run it, or the command's own exit status.
+func (r *Remote) fault(err error) error {
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return nil
 	}
 	if fault := r.Site.Fault(err, ""); fault != nil {
 		return r.Site.Hint(fault)
+	}
+	return exitStatus(err)
+}
+
+// exitStatus returns the exit status of a command that has printed its own message, or err itself.
+func exitStatus(err error) error {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return text.ExitStatus(exit.ExitCode())
 	}
 	return err
 }
@@ -214,7 +223,7 @@ func (r *Remote) Send(ctx context.Context, s *store.Store, image, name string, s
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // a broken pipe means that the command at the site failed
 		return sent
 	}
-	if err := r.Fault(err); err != nil {
+	if err := r.fault(err); err != nil {
 		return err
 	}
 	return sent
@@ -268,10 +277,41 @@ func (r *Remote) Interact(ctx context.Context, m *Message) error {
 	}
 	cmd := r.Site.Shell(ctx, r.Terminal, r.Terminal, string(script))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Exited() { // of the program, or of ssh, which has printed the reason
+	err = exitStatus(cmd.Run())
+	if errors.As(err, new(text.ExitStatus)) { // of the program, or of ssh, which has printed the reason
 		return err
 	}
-	return r.Fault(err)
+	return r.fault(err)
+}
+
+// Fetch returns a tar stream with a file or directory of a job of the site; see [dispatch.Submission.Fetch].
+func (r *Remote) Fetch(ctx context.Context, id, path, image string) (io.ReadCloser, error) {
+	argv := []string{"fetch", "--tar"}
+	if image != "" {
+		argv = append(argv, "--image="+image)
+	}
+	if argv = append(argv, id); path != "" {
+		argv = append(argv, path)
+	}
+	cmd := r.Site.Command(ctx, r.Terminal, argv...)
+	cmd.Stderr = os.Stderr
+	stream, err := results.Run(cmd, r.fault)
+	if err != nil {
+		return nil, fmt.Errorf("site %s: %w", r.Site.Name, err)
+	}
+	return stream, nil
+}
+
+// Usage asks for the current resource usage of a job of the site.
+func (r *Remote) Usage(ctx context.Context, id string) (*dispatch.Usage, error) {
+	out, err := r.Ask(ctx, "top", "--json", id)
+	if err != nil {
+		return nil, err
+	}
+	now := &dispatch.Usage{}
+	if err := json.Unmarshal(out, now); err != nil || now.Type != "top" {
+		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is not the state of a job", r.Site.Name, out[:min(len(out), 100)])
+	}
+	now.Site = r.Site.Name
+	return now, nil
 }
