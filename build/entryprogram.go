@@ -13,11 +13,29 @@ import (
 	goruntime "runtime"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"hpcc/text"
 )
 
 // maxEntryFile is the maximum size of an hpcc binary, in bytes. Releases have a quarter of that.
 const maxEntryFile = 100 << 20
+
+// EntryPrograms returns [EntryProgram] for each platform; nil is this machine's.
+func EntryPrograms(platforms []*v1.Platform, embedded string) (list [][]byte, err error) {
+	for _, p := range platforms {
+		arch := goruntime.GOARCH
+		if p != nil {
+			arch = p.Architecture
+		}
+		file, err := EntryProgram(arch, embedded)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, file)
+	}
+	return list, nil
+}
 
 // EntryProgram returns the program that becomes the entry point of images of an architecture, for
 // [Options.Entry]. It comes from $HPCC_ENTRY_ARCH, or else from this hpcc, which may embed it for its

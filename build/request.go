@@ -1,10 +1,13 @@
 package build
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	goruntime "runtime"
 	"slices"
@@ -64,30 +67,54 @@ type work struct {
 // Run builds the image for each platform, stores it and writes the results. If packages of an environment
 // are worse than the export says, it returns the error of [CondaOptions.Degraded] after that.
 func (r *Request) Run(ctx context.Context, s *store.Store) error {
-	w := &work{Request: r, store: s, parts: unpack.NewParts(s)}
-	defer w.parts.Close()
-	cache := r.CacheTo
-	if cache != nil {
-		cache = &Cache{Min: cache.Min} // every attempt begins with an empty cache
-	}
-	for i := range r.Platforms {
-		o := r.options(i)
-		o.CacheTo, o.Inputs = cache, &Inputs{}
-		img, lock, err := w.platform(ctx, o)
-		if err != nil {
-			return err
+	return r.healed(func() error {
+		w := &work{Request: r, store: s, parts: unpack.NewParts(s)}
+		defer w.parts.Close()
+		cache := r.CacheTo
+		if cache != nil {
+			cache = &Cache{Min: cache.Min} // every attempt begins with an empty cache
 		}
-		w.images, w.inputs, w.locks = append(w.images, img), append(w.inputs, o.Inputs), append(w.locks, lock)
+		for i := range r.Platforms {
+			o := r.options(i)
+			o.CacheTo, o.Inputs = cache, &Inputs{}
+			img, lock, err := w.platform(ctx, o)
+			if err != nil {
+				return err
+			}
+			w.images, w.inputs, w.locks = append(w.images, img), append(w.inputs, o.Inputs), append(w.locks, lock)
+		}
+		err := w.keep(ctx)
+		if err == nil && r.Lock != "" {
+			err = w.writeLock()
+		}
+		if err == nil && cache != nil {
+			err = cache.Push(ctx, s, r.CacheRef, store.Remote{PlainHTTP: r.PlainHTTP})
+		}
+		if err == nil {
+			err = r.Conda.Degraded("the image is built, but differs", w.moves)
+		}
+		return err
+	})
+}
+
+// maxHealed limits how often one build is repeated because of damaged layers.
+const maxHealed = 20
+
+// healed calls attempt, and again if a layer was damaged: the store has moved the layer away, so that the next attempt
+// repeats the step that made it.
+func (r *Request) healed(attempt func() error) error {
+	if r.Stdin == nil || r.Context == "-" {
+		return attempt()
 	}
-	err := w.keep(ctx)
-	if err == nil && r.Lock != "" {
-		err = w.writeLock()
-	}
-	if err == nil && cache != nil {
-		err = cache.Push(ctx, s, r.CacheRef, store.Remote{PlainHTTP: r.PlainHTTP})
-	}
-	if err == nil {
-		err = r.Conda.Degraded("the image is built, but differs", w.moves)
+	var read bytes.Buffer // a Dockerfile, for the next attempt
+	r.Stdin = io.TeeReader(r.Stdin, &read)
+	err := attempt()
+	var damaged *store.DamagedError
+	for n := 0; n < maxHealed && errors.As(err, &damaged) && damaged.Moved != ""; n++ {
+		r.Say(fmt.Sprintf("warning: %v", err))
+		r.Say("repeating the step that made the layer")
+		r.Stdin = bytes.NewReader(read.Bytes())
+		err = attempt()
 	}
 	return err
 }
@@ -95,20 +122,22 @@ func (r *Request) Run(ctx context.Context, s *store.Store) error {
 // Plan calls show with the downloads of the environment for each platform, and builds nothing. It
 // returns the error of [CondaOptions.Degraded].
 func (r *Request) Plan(ctx context.Context, s *store.Store, show func(platform string, list []conda.Download) error) error {
-	var moves []conda.Move
-	for i := range r.Platforms {
-		o := r.options(i)
-		env, err := planConda(ctx, s, r.condaOptions(o))
-		if err != nil {
-			return err
+	return r.healed(func() error {
+		var moves []conda.Move
+		for i := range r.Platforms {
+			o := r.options(i)
+			env, err := planConda(ctx, s, r.condaOptions(o))
+			if err != nil {
+				return err
+			}
+			report(o, env)
+			moves = append(moves, env.Moves...)
+			if err := show(r.platformName(i), env.Downloads); err != nil {
+				return err
+			}
 		}
-		report(o, env)
-		moves = append(moves, env.Moves...)
-		if err := show(r.platformName(i), env.Downloads); err != nil {
-			return err
-		}
-	}
-	return r.Conda.Degraded("the image would differ", moves)
+		return r.Conda.Degraded("the image would differ", moves)
+	})
 }
 
 // Check checks the Dockerfile for each platform; see the function [Check].

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -349,7 +347,7 @@ func (a *buildArgs) run(ctx context.Context) error {
 // build builds the image, and deploys it unless to is nil.
 func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 	if a.entry {
-		if a.Entries, err = entryFiles(a.Platforms); err != nil {
+		if a.Entries, err = build.EntryPrograms(a.Platforms, embeddedEntry); err != nil {
 			return err
 		}
 	}
@@ -385,36 +383,19 @@ func (a *buildArgs) build(ctx context.Context, to *deployment) (err error) {
 		_, err := fmt.Println(digest)
 		return err
 	}
-	var stdinCopy bytes.Buffer // a Dockerfile on standard input, for a second attempt
 	a.Stdin = files.Stdin()
-	if a.Context != "-" {
-		a.Stdin = io.TeeReader(a.Stdin, &stdinCopy)
-	}
-	attempt := func() error {
-		if !a.dryRun {
-			return a.Run(ctx, s)
-		}
-		return a.Plan(ctx, s, func(platform string, list []conda.Download) error {
+	if a.dryRun {
+		err = a.Plan(ctx, s, func(platform string, list []conda.Download) error {
 			return t.Downloads(os.Stdout, platform, list, a.json)
 		})
-	}
-	err = attempt()
-	// The store has moved a damaged layer away, so building again repeats the step that made it.
-	var damaged *store.DamagedError
-	for n := 0; n < maxHealed && errors.As(err, &damaged) && damaged.Moved != "" && a.Context != "-"; n++ {
-		say("warning: %v", err)
-		say("repeating the step that made the layer")
-		a.Stdin = bytes.NewReader(stdinCopy.Bytes())
-		err = attempt()
+	} else {
+		err = a.Run(ctx, s)
 	}
 	if err != nil {
 		return buildError(t, withSignal(ctx, files.FullDiskHint(err, s.Dir())))
 	}
 	return nil
 }
-
-// maxHealed limits how often one build is repeated because of damaged layers.
-const maxHealed = 20
 
 // buildError ends the progress of a build with an error, and returns what is still to be printed.
 func buildError(t *progress.Steps, err error) error {

@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	goruntime "runtime"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build"
 	"hpcc/metrics"
 	"hpcc/runtime/foreign"
 	"hpcc/text"
@@ -117,21 +114,4 @@ func (a *entryArgs) run(ctx context.Context) error {
 		return err
 	}
 	return exitStatus(run.Status())
-}
-
-// entryFiles returns the programs of "hpcc build --entry", one for each platform.
-func entryFiles(platforms []*v1.Platform) ([][]byte, error) {
-	var out [][]byte
-	for _, p := range platforms {
-		arch := goruntime.GOARCH
-		if p != nil {
-			arch = p.Architecture
-		}
-		file, err := build.EntryProgram(arch, embeddedEntry)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, file)
-	}
-	return out, nil
 }
