@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -75,7 +76,7 @@ func (a *completeArgs) candidates() (list []string, files bool) {
 		case word == "--" || (arguments > 0 && runsProgram(name)):
 			return nil, true
 		case f != nil && takesWord(f, word) && k == len(words)-2:
-			return a.values(f.Names()[0])
+			return candidatesOf(cmp.Or(flagKinds[f.Names()[0]], "file"))
 		case f != nil && takesWord(f, word):
 			k++
 		case !strings.HasPrefix(word, "-"):
@@ -85,7 +86,7 @@ func (a *completeArgs) candidates() (list []string, files bool) {
 	if strings.HasPrefix(last, "-") {
 		return flagCandidates(c), false
 	}
-	return a.arguments(name, arguments)
+	return candidatesOf(kindOf(name, arguments))
 }
 
 func (a *completeArgs) commandNames() (list []string) {
@@ -134,77 +135,70 @@ func flagCandidates(c *cli.Command) (list []string) {
 	return list
 }
 
-// values returns the values of a flag.
-func (a *completeArgs) values(flag string) (list []string, files bool) {
-	switch flag {
-	case "to":
-		return strings.Split(targetNames, ", "), false
-	case "dialect":
-		return strings.Split(dialects, ", "), false
-	case "on", "install":
-		return siteNames(), false
-	case "registry":
-		if rs, err := store.ReadRegistries(""); err == nil {
-			return rs.Names(), false
-		}
-		return nil, false
-	case "platform":
-		return []string{"linux/amd64", "linux/arm64", "linux/ppc64le"}, false
-	case "after", "fits":
-		return jobNames(), flag == "fits"
-	}
-	return nil, true
+// flagKinds are the kinds of the values of flags; see candidatesOf. Others are files.
+var flagKinds = map[string]string{"to": "target", "dialect": "dialect", "on": "site", "install": "site", "registry": "registry",
+	"platform": "platform", "after": "job", "fits": "job|file"}
+
+// argumentKinds are the kinds of the arguments of commands. The last one is for all further arguments. The arguments of
+// other commands are files.
+var argumentKinds = []struct{ commands, kinds string }{
+	{"run submit script unpack check wrap", "image|file file"},
+	{"inspect history push save tag", "image file"},
+	{"commit", "file image"},
+	{"deploy", "image|file"},
+	{"rm", "image"},
+	{"logs fetch top attach forward", "job none"},
+	{"status wait cancel rerun", "job"},
+	{"report", "job|file"},
+	{"completion", "shell"},
+	{"images gc doctor sites nodes login", "none"},
 }
 
-// arguments returns the candidates for argument n of a command.
-func (a *completeArgs) arguments(command string, n int) (list []string, files bool) {
-	first := n == 0
-	switch command {
-	case "run", "submit", "script", "unpack", "check", "wrap":
-		if first {
-			return imageNames(), true
+// kindOf returns the kind of argument n of a command.
+func kindOf(command string, n int) string {
+	for _, x := range argumentKinds {
+		if slices.Contains(strings.Fields(x.commands), command) {
+			kinds := strings.Fields(x.kinds)
+			return kinds[min(n, len(kinds)-1)]
 		}
-	case "inspect", "history", "push", "save", "tag":
-		if first {
-			return imageNames(), false
-		}
-	case "commit":
-		if first {
-			return nil, true
-		}
-		return imageNames(), false
-	case "deploy":
-		return imageNames(), true
-	case "rm":
-		return imageNames(), false
-	case "logs", "fetch", "top", "attach", "forward":
-		if first {
-			return jobNames(), false
-		}
-		return nil, false
-	case "status", "wait", "cancel", "rerun":
-		return jobNames(), false
-	case "report":
-		return jobNames(), true
-	case "completion":
-		return []string{"bash", "zsh", "fish"}, false
-	case "images", "gc", "doctor", "sites", "nodes", "login":
-		return nil, false
 	}
-	return nil, true
+	return "file"
+}
+
+// candidatesOf returns the candidates of a kind. files reports whether it includes files.
+func candidatesOf(kind string) (list []string, files bool) {
+	kind, _, files = strings.Cut(kind, "|")
+	switch kind {
+	case "file":
+		return nil, true
+	case "image":
+		list = imageNames()
+	case "job":
+		list = jobNames()
+	case "site":
+		list = siteNames()
+	case "registry":
+		if rs, err := store.ReadRegistries(""); err == nil {
+			list = rs.Names()
+		}
+	case "target":
+		list = strings.Split(targetNames, ", ")
+	case "dialect":
+		list = strings.Split(dialects, ", ")
+	case "platform":
+		list = []string{"linux/amd64", "linux/arm64", "linux/ppc64le"}
+	case "shell":
+		list = []string{"bash", "zsh", "fish"}
+	}
+	return list, files
 }
 
 // defaultStore opens the store that commands use without --store.
 func defaultStore() (*store.Store, error) { return store.OpenToRead(os.Getenv("HPCC_STORE")) }
 
-func imageNames() []string {
-	s, err := defaultStore()
-	if err != nil {
-		return nil
-	}
-	names, err := s.Names()
-	if err != nil {
-		return nil
+func imageNames() (names []string) {
+	if s, err := defaultStore(); err == nil {
+		names, _ = s.Names()
 	}
 	return names
 }
