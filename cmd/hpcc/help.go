@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -97,26 +98,7 @@ func describe(c *cli.Command) *cli.Command {
 // inSection puts flags into a section.
 func inSection(title string, flags ...cli.Flag) []cli.Flag {
 	for _, f := range flags {
-		switch f := f.(type) {
-		case *cli.BoolFlag:
-			f.Category = title
-		case *cli.StringFlag:
-			f.Category = title
-		case *cli.StringSliceFlag:
-			f.Category = title
-		case *cli.IntFlag:
-			f.Category = title
-		case *cli.GenericFlag:
-			f.Category = title
-		case *cli.DurationFlag:
-			f.Category = title
-		case *cli.Float64Flag:
-			f.Category = title
-		case *cli.Int64Flag:
-			f.Category = title
-		default:
-			panic(fmt.Sprintf("flag %q has no category", f.Names()[0]))
-		}
+		reflect.ValueOf(f).Elem().FieldByName("Category").SetString(title)
 	}
 	return flags
 }

@@ -36,7 +36,7 @@ func measureFlagOfRun() cli.Flag {
 // measured runs the same command line without --measure as a child process, and ends with the
 // status or signal of the program.
 func (a *runArgs) measured(ctx context.Context) error {
-	argv, ok := withoutMeasure(os.Args)
+	argv, ok := withoutMeasure(slices.Clone(os.Args))
 	if !ok {
 		return text.Usagef("--measure comes after IMAGE").Hint("hpcc run --measure IMAGE -- CMD")
 	}
@@ -83,38 +83,16 @@ func (a *runArgs) measured(ctx context.Context) error {
 // withoutMeasure returns the arguments of hpcc, starting with "run", without --measure. ok is false
 // if --measure is not among the flags before IMAGE.
 func withoutMeasure(args []string) (argv []string, ok bool) {
-	i := slices.Index(args, "run") + 1
-	flags := runCommand().Flags
-	for n := 0; i < len(args); i += n {
-		if n = flagLength(args[i:], flags); n == 0 { // IMAGE or --
-			break
-		}
-		name, _, _ := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		if name == "measure" {
+	args = joinBareSetEnv(args)
+	end := eachFlag(args, slices.Index(args, "run")+1, runCommand().Flags, func(f cli.Flag, given []string) {
+		if f.Names()[0] == "measure" {
 			ok = true
-		} else {
-			argv = append(argv, args[i:i+n]...)
+			return
 		}
-	}
-	return slices.Concat([]string{"run"}, argv, args[i:]), ok
-}
-
-// flagLength returns the number of arguments of the flag at the start of argv, including the flag
-// itself. It returns 0 if argv does not start with a flag.
-func flagLength(argv []string, flags []cli.Flag) int {
-	w := argv[0]
-	if len(w) < 2 || w[0] != '-' || w == "--" {
-		return 0
-	}
-	name, _, joined := strings.Cut(strings.TrimLeft(w, "-"), "=")
-	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
-	if joined || at < 0 || len(argv) < 2 || !takesValue(flags[at]) {
-		return 1
-	}
-	if strings.HasPrefix(name, "set-env") && argv[1][0:min(1, len(argv[1]))] == "-" { // --set-env without a value
-		return 1
-	}
-	return 2
+		given[0] = strings.TrimSuffix(given[0], "="+bareSetEnv)
+		argv = append(argv, given...)
+	})
+	return slices.Concat([]string{"run"}, argv, args[end:]), ok
 }
 
 // nameImage records an image and its digests. It leaves out a digest that it cannot read, because
