@@ -208,5 +208,6 @@ func FullDiskHint(err error, dir string) error {
 	if (!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) || strings.Contains(err.Error(), "free space") {
 		return err
 	}
-	return text.Hint(err, "free space on the file system of %s, or use a directory on another one; \"hpcc doctor\" shows the free space of the store", dir)
+	return text.Hint(err, "free space on the file system of %s, or use a directory on another one; "+
+		"\"hpcc doctor\" shows the free space of the store", dir)
 }

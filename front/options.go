@@ -146,9 +146,11 @@ var Programs = sync.OnceValue(func() map[string]*containerProgram {
 // dockerOptions returns the options of "docker run", and those that only "podman run" has.
 func dockerOptions() map[string]Role {
 	table := optionTable(map[Role]string{
-		Flag: dockerRunFlags + " --env-host --help --no-hostname --no-hosts --passwd --read-only-tmpfs --replace --rmi --tls-verify --http-proxy --mpi --gpu " +
+		Flag: dockerRunFlags +
+			" --env-host --help --no-hostname --no-hosts --passwd --read-only-tmpfs --replace --rmi --tls-verify --http-proxy --mpi --gpu " +
 			"--cuda-mpi --openmpi-pmi2 --openmpi-pmix --cvmfs --nccl",
-		Value: dockerRunValues + " --arch --authfile --cert-dir --cgroup-conf --cgroups --conmon-pidfile --creds --decryption-key --env-merge --gidmap " +
+		Value: dockerRunValues +
+			" --arch --authfile --cert-dir --cgroup-conf --cgroups --conmon-pidfile --creds --decryption-key --env-merge --gidmap " +
 			"--group-entry --health-log-destination --health-max-log-count --health-max-log-size --health-on-failure --health-startup-cmd " +
 			"--health-startup-interval --health-startup-retries --health-startup-success --health-startup-timeout --hosts-file --hostuser " +
 			"--image-volume --init-path --os --passwd-entry --personality --pidfile --pod-id-file --preserve-fd --preserve-fds --rdt-class " +

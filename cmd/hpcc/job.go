@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,10 +13,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/job/prepare"
 	"hpcc/job/quantity"
+	"hpcc/job/site"
 	"hpcc/text"
 )
 
@@ -62,7 +61,7 @@ func jobFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the scheduler unchanged; for pods, fields as YAML"},
 	), inSection(programSection,
 		&cli.StringFlag{Name: "tensorboard", Usage: "run TensorBoard on the logs in `DIR` next to the first task"},
-	), podFlags(), argoFlags(), runFlags(&envChanges{Changes: envfile.Changes{Deferred: job.Placeholder}}), inSection(generalSection, storeFlag()), []cli.Flag{
+	), podFlags(), argoFlags(), runFlags(jobEnv()), inSection(generalSection, storeFlag()), []cli.Flag{
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "read the job from standard input (-), as another hpcc wrote it"},
 		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for another hpcc"},
 	})
@@ -97,15 +96,14 @@ func (s flagSet) first(flags []cli.Flag) string {
 // jobArgs are the flags and arguments that define a job.
 type jobArgs struct {
 	prepare.Request
-	at siteChoice
 }
 
-func parseJob(c *cli.Context, at siteChoice) (*jobArgs, error) {
+func parseJob(c *cli.Context, at site.Choice) (*jobArgs, error) {
 	env, set, run := envOf(c), parseFlagSet(c), runFlags(new(envChanges))
-	a := &jobArgs{at: at, Request: prepare.Request{
+	a := &jobArgs{prepare.Request{
 		Verb: c.Command.Name, Store: c.String("store"), Image: c.Args().First(), HasArgs: c.NArg() > 1, Chdir: c.String("chdir"),
 		Run: append(env.ForJob(), parseGiven(c, run)...), Env: env.List, NoExpand: env.NoExpand, From: parseFrom(c),
-		Set: set, Write: c.Bool("write"), DryRun: c.Bool("dry-run") || c.Bool("explain"), Version: version, Terminal: onTerminal(),
+		At: at, Set: set, Write: c.Bool("write"), DryRun: c.Bool("dry-run") || c.Bool("explain"), Version: version, Terminal: onTerminal(),
 		Logf: say, Report: os.Stderr,
 	}}
 	for _, f := range run {
@@ -350,12 +348,6 @@ func parseGiven(c *cli.Context, flags []cli.Flag) (argv []string) {
 		}
 	}
 	return argv
-}
-
-// resolve finds the destination of the job and completes the job for it.
-func (a *jobArgs) resolve(ctx context.Context) (*job.Job, *prepare.Destination, error) {
-	a.At = a.at.choice()
-	return prepare.Resolve(ctx, &a.Request)
 }
 
 // parseAbsolute returns the given ones of some flags of "hpcc run" as arguments, with absolute paths of

@@ -17,6 +17,7 @@ import (
 	"hpcc/front/wrapper"
 	"hpcc/job/dispatch"
 	"hpcc/job/jupyter"
+	"hpcc/job/prepare"
 	"hpcc/runtime/root"
 	"hpcc/store"
 	"hpcc/text"
@@ -116,7 +117,7 @@ func parseKernel(c *cli.Context) (verb, error) {
 		if a.job, err = parseKernelSubmit(c); err != nil {
 			return nil, err
 		}
-		at = string(a.job.at.to)
+		at = string(a.job.At.To)
 		flags = slices.DeleteFunc(kernelFlags(), func(f cli.Flag) bool {
 			return slices.Contains([]string{"name", "display-name", "spec", "prefix", "connection-file", "store"}, f.Names()[0])
 		})
@@ -173,7 +174,7 @@ func (a *kernelArgs) run(ctx context.Context) error {
 
 // kernelspec returns the kernelspec of the image, or one for CMD. It finds the store of the image.
 func (a *kernelArgs) kernelspec(ctx context.Context) (kernel.Spec, error) {
-	if len(a.argv) > 0 && a.job != nil && a.job.at.target().Pods() { // the nodes pull the image
+	if len(a.argv) > 0 && a.job != nil && a.job.At.Target().Pods() { // the nodes pull the image
 		return kernel.Command(a.argv)
 	}
 	tree, store, done, err := readable(ctx, &a.root)
@@ -191,7 +192,7 @@ func (a *kernelArgs) kernelspec(ctx context.Context) (kernel.Spec, error) {
 func (a *kernelArgs) check(ctx context.Context, argv []string) error {
 	a.job.Job.Name = a.install.Name
 	a.job.Job.Args = jupyter.TaskArgv("/tmp", kernel.ConnectionFile, argv)
-	j, to, err := a.job.prepare(ctx)
+	j, to, err := prepare.Ready(ctx, &a.job.Request)
 	if err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (k *kernelJob) run(ctx context.Context) error {
 
 // submit submits the job of the kernel.
 func (k *kernelJob) submit(ctx context.Context) (jobs string, sub *dispatch.Submission, err error) {
-	j, to, err := k.prepare(ctx)
+	j, to, err := prepare.Ready(ctx, &k.Request)
 	if err != nil {
 		return "", nil, err
 	}

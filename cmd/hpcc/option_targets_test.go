@@ -15,6 +15,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/job/prepare"
+	"hpcc/job/site"
 	"hpcc/store"
 	"hpcc/testdata/testenv"
 )
@@ -168,11 +170,11 @@ func rendered(t *testing.T, target, flags string) (text string, err error) {
 	c := submitCommand()
 	c.OnUsageError = usageError
 	c.Action = func(c *cli.Context) error {
-		a, err := parseSubmitTo(c, siteChoice{to: job.Target(target)})
+		a, err := parseSubmitTo(c, site.Choice{To: job.Target(target)})
 		if err != nil {
 			return err
 		}
-		j, to, err := a.resolve(c.Context)
+		j, to, err := prepare.Resolve(c.Context, &a.Request)
 		if err != nil {
 			return err
 		}

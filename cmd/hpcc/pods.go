@@ -122,7 +122,7 @@ func (a *jobArgs) checkWorkflow(arguments int, set flagSet) error {
 		return text.Usagef("--%s cannot change a workflow", name).Hint("set it in the workflow, or as a --parameter that the workflow has")
 	}
 	if !set["to"] && !set["on"] {
-		a.at.to = job.Argo
+		a.At.To = job.Argo
 	}
 	return nil
 }

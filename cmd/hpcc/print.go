@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 
+	"golang.org/x/term"
+
 	"hpcc/text"
+	"hpcc/text/terminal"
+	"hpcc/web"
 )
 
 // say prints a message to standard error. It escapes control characters, because messages
@@ -34,4 +39,21 @@ func printObjects[T any](list []T) error {
 		}
 	}
 	return nil
+}
+
+// withTimeout returns a context whose transfers wait for a silent server as long as the user
+// allows, and report on standard error why they wait.
+func withTimeout(ctx context.Context) context.Context {
+	ctx, err := web.FromEnvironment(ctx, func(line string) {
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			line = "\r\x1b[Khpcc: " + terminal.Clean(line) // over a progress bar
+		} else {
+			line = "hpcc: " + terminal.Clean(line)
+		}
+		fmt.Fprintln(os.Stderr, line)
+	})
+	if err != nil {
+		say("%v", err)
+	}
+	return ctx
 }

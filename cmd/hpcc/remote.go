@@ -22,36 +22,34 @@ func onTerminal() bool {
 	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
 }
 
-// A siteChoice holds --on and --to.
+// A siteChoice holds --on and --to of "hpcc nodes".
 type siteChoice struct {
 	on string     // the name of a site; "" for the default
 	to job.Target // "" for the site's scheduler
 }
 
 func parseSiteChoice(c *cli.Context) (siteChoice, error) {
-	return newSiteChoice(c.String("on"), c.String("to"))
+	at, err := newChoice(c.String("on"), c.String("to"))
+	return siteChoice{at.On, at.To}, err
 }
 
-func newSiteChoice(on, to string) (siteChoice, error) {
-	w := siteChoice{on, job.Target(to)}
-	if known := strings.Split(targetNames, ", "); w.to != "" && !slices.Contains(known, string(w.to)) {
+func newChoice(on, to string) (site.Choice, error) {
+	if known := strings.Split(targetNames, ", "); to != "" && !slices.Contains(known, to) {
 		hint := "known targets: " + targetNames
-		if near := text.Nearest(strings.ToLower(string(w.to)), known); near != "" {
+		if near := text.Nearest(strings.ToLower(to), known); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		return w, text.Usagef("--to: unknown target %q", w.to).Hint("%s", hint)
+		return site.Choice{}, text.Usagef("--to: unknown target %q", to).Hint("%s", hint)
 	}
-	return w, nil
+	return site.Choice{On: on, To: job.Target(to)}, nil
 }
 
-func (w siteChoice) choice() site.Choice { return site.Choice{On: w.on, To: w.to} }
-
 // site is [site.Choice.Site].
-func (w siteChoice) site() (*dispatch.Site, error) { return w.choice().Site() }
+func (w siteChoice) site() (*dispatch.Site, error) { return site.Choice{On: w.on, To: w.to}.Site() }
 
 // cluster is [site.Choice.Cluster].
-func (w siteChoice) cluster(ctx context.Context, site *dispatch.Site) dispatch.Cluster {
-	return w.choice().Cluster(ctx, site)
+func (w siteChoice) cluster(ctx context.Context, at *dispatch.Site) dispatch.Cluster {
+	return site.Choice{On: w.on, To: w.to}.Cluster(ctx, at)
 }
 
 // onFlag is --on, which limits a command to the jobs of one site.

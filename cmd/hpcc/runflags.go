@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/job"
 	"hpcc/runtime"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
@@ -398,6 +399,9 @@ func (e *envChanges) flags() []cli.Flag {
 		&cli.BoolFlag{Name: "env-no-expand", Usage: "do not expand $NAME in values", Destination: &e.NoExpand},
 	}
 }
+
+// jobEnv returns the changes for a job, whose tasks read the files that are named after them.
+func jobEnv() *envChanges { return &envChanges{Changes: envfile.Changes{Deferred: job.Placeholder}} }
 
 // envOf returns the changes of the environment that a command line requests.
 func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }

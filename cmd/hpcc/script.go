@@ -9,6 +9,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/kube"
+	"hpcc/job/prepare"
 	"hpcc/text"
 )
 
@@ -95,7 +96,7 @@ func (a *scriptArgs) parseAround(c *cli.Context, set flagSet) (err error) {
 }
 
 func (a *scriptArgs) run(ctx context.Context) error {
-	j, to, err := a.resolve(ctx)
+	j, to, err := prepare.Resolve(ctx, &a.Request)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func parseSnakemakeProfile(c *cli.Context) (*snakemakeProfileArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := newSiteChoice("", c.String("to"))
+	to, err := newChoice("", c.String("to"))
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func parseSnakemakeProfile(c *cli.Context) (*snakemakeProfileArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &snakemakeProfileArgs{snakemake.Profile{To: to.to, Queue: c.String("queue"), Account: c.String("account"), Jobs: c.Int("jobs"),
+	a := &snakemakeProfileArgs{snakemake.Profile{To: to.To, Queue: c.String("queue"), Account: c.String("account"), Jobs: c.Int("jobs"),
 		MemoryMB: int((size.Memory + 1<<20 - 1) >> 20), Minutes: int(math.Ceil(size.Time.Minutes()))}}
 	for _, n := range c.StringSlice("native") {
 		a.Submit = append(a.Submit, "--native="+n)

@@ -16,6 +16,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/prepare"
 	"hpcc/job/quantity"
+	"hpcc/job/site"
 	"hpcc/runtime/explain"
 	"hpcc/store"
 	"hpcc/text"
@@ -66,7 +67,7 @@ func parseSubmit(c *cli.Context) (verb, error) {
 	return parseSubmitTo(c, choices[0])
 }
 
-func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
+func parseSubmitTo(c *cli.Context, at site.Choice) (*submitArgs, error) {
 	j, err := parseJob(c, at)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func parseSubmitTo(c *cli.Context, at siteChoice) (*submitArgs, error) {
 }
 
 func (a *submitArgs) run(ctx context.Context) error {
-	j, to, err := a.prepare(ctx)
+	j, to, err := prepare.Ready(ctx, &a.Request)
 	switch {
 	case err != nil:
 		return err
@@ -102,12 +103,6 @@ func (a *submitArgs) run(ctx context.Context) error {
 		return err
 	}
 	return a.await(ctx, sub, to)
-}
-
-// prepare does all that comes before the submission.
-func (a *submitArgs) prepare(ctx context.Context) (*job.Job, *prepare.Destination, error) {
-	a.At = a.at.choice()
-	return prepare.Ready(ctx, &a.Request)
 }
 
 // waitFor waits for the end of a job and returns an error if it did not succeed.
@@ -212,20 +207,20 @@ func parseRepeated(c *cli.Context, name string) []string {
 
 // parseSiteChoices reads --to and --on of a job: one choice, or one for each of several targets
 // or sites.
-func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
+func parseSiteChoices(c *cli.Context) (list []site.Choice, err error) {
 	targets, sites := parseRepeated(c, "to"), parseRepeated(c, "on")
 	if len(targets) <= 1 && len(sites) <= 1 {
-		w, err := newSiteChoice(strings.Join(sites, ""), strings.Join(targets, ""))
-		return []siteChoice{w}, err
+		w, err := newChoice(strings.Join(sites, ""), strings.Join(targets, ""))
+		return []site.Choice{w}, err
 	}
 	if len(targets) > 0 && len(sites) > 0 {
 		return nil, text.Usagef("--to and --on cannot be combined for several targets").
 			Hint("name only sites, --on A --on B, or only targets, --to A --to B")
 	}
 	for _, name := range slices.Concat(targets, sites) {
-		w := siteChoice{on: name}
+		w := site.Choice{On: name}
 		if len(targets) > 0 {
-			if w, err = newSiteChoice("", name); err != nil {
+			if w, err = newChoice("", name); err != nil {
 				return nil, err
 			}
 		}
@@ -238,27 +233,11 @@ func parseSiteChoices(c *cli.Context) (list []siteChoice, err error) {
 	return list, nil
 }
 
-// String returns the choice for messages.
-func (w siteChoice) String() string {
-	if w.on != "" {
-		return w.on
-	}
-	return string(w.to)
-}
-
-// target returns the target according to the choice itself and the site files; "" if it must be detected.
-func (w siteChoice) target() job.Target {
-	if site, err := w.site(); err == nil && w.to == "" {
-		return site.Scheduler
-	}
-	return w.to
-}
-
 // submitSeveral submits one job to several targets.
 type submitSeveral []*submitArgs
 
 // parseSeveral parses the same command line for each target.
-func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
+func parseSeveral(c *cli.Context, choices []site.Choice) (verb, error) {
 	for _, name := range []string{"interactive", "after", "workflow", "job"} {
 		if c.IsSet(name) {
 			return nil, text.Usagef("--%s applies to one target, but the job goes to %d", name, len(choices)).
@@ -266,7 +245,7 @@ func parseSeveral(c *cli.Context, choices []siteChoice) (verb, error) {
 		}
 	}
 	goesTo := func(kind func(job.Target) bool) bool {
-		return slices.ContainsFunc(choices, func(w siteChoice) bool { return kind(w.target()) })
+		return slices.ContainsFunc(choices, func(w site.Choice) bool { return kind(w.Target()) })
 	}
 	var list submitSeveral
 	for _, w := range choices {
@@ -295,32 +274,32 @@ func (list submitSeveral) run(ctx context.Context) error {
 	each := func(doing string, do func(i int, a *submitArgs) error) (failed []error) {
 		for i, a := range list {
 			if err := do(i, a); err != nil {
-				failed = append(failed, atTarget(err, doing, a.at))
+				failed = append(failed, atTarget(err, doing, a.At))
 			}
 		}
 		return failed
 	}
 	for i, a := range list {
 		var err error
-		if jobs[i], to[i], err = a.prepare(ctx); err == nil && to[i].Remote == nil {
+		if jobs[i], to[i], err = prepare.Ready(ctx, &a.Request); err == nil && to[i].Remote == nil {
 			err = to[i].Check(ctx, jobs[i])
 		}
 		if err != nil {
-			return atTarget(err, "checking the job for", a.at)
+			return atTarget(err, "checking the job for", a.At)
 		}
 	}
 	switch first := list[0]; {
 	case first.explain:
 		for i, a := range list {
 			if err := a.explainJob(ctx, jobs[i], to[i]); err != nil {
-				return atTarget(err, "explaining the job for", a.at)
+				return atTarget(err, "explaining the job for", a.At)
 			}
 		}
 		return nil
 	case first.DryRun:
 		var never exitStatus
 		failed := each("submitting to", func(i int, a *submitArgs) error {
-			say("%s:", a.at)
+			say("%s:", a.At)
 			err := a.reportFit(ctx, jobs[i], to[i])
 			if errors.As(err, &never) {
 				return nil
@@ -335,7 +314,7 @@ func (list submitSeveral) run(ctx context.Context) error {
 	var ids, named []string
 	failed := each("submitting to", func(i int, a *submitArgs) (err error) {
 		if sent[i], err = a.send(ctx, jobs[i], to[i]); sent[i] != nil {
-			ids, named = append(ids, sent[i].ID), append(named, a.at.String()+"="+sent[i].ID)
+			ids, named = append(ids, sent[i].ID), append(named, a.At.String()+"="+sent[i].ID)
 		}
 		return err
 	})
@@ -359,7 +338,7 @@ func partly(failed []error, ids []string, total int) error {
 }
 
 // atTarget adds the target to an error, and keeps its hint and status.
-func atTarget(err error, doing string, at siteChoice) error {
+func atTarget(err error, doing string, at site.Choice) error {
 	wrapped := &text.Error{Err: fmt.Errorf("%s %s: %w", doing, at, err)}
 	if m := (*text.Error)(nil); errors.As(err, &m) {
 		wrapped.Advice, wrapped.Status = m.Advice, m.Status

@@ -54,7 +54,7 @@ func TestForwardInterrupted(t *testing.T) {
 		"context canceled":         {Index: 1, Start: start, Host: "elsewhere"},
 		"task 1 of job x-1 ended ": {Index: 1, Start: start, End: start, Host: "elsewhere"},
 	} {
-		dir, s := t.TempDir(), runningJob(t, job.Local, 1)
+		dir, s := t.TempDir(), runningJob(t, "slurm", 1)
 		writeRunning(t, dir, s, 0)
 		testenv.Check(t, task.Write(filepath.Join(dir, s.ID)))
 		_, err := s.Forward(ctx, dir, 1, Forwarding{Port: 80, Local: -1}, "", false, func(string) {})

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,6 +165,17 @@ func (c Choice) Site() (*dispatch.Site, error) {
 		return nil, text.Usagef("--to %s: site %s has %s", c.To, c.On, t.Scheduler).Hint("leave --to out")
 	}
 	return t, nil
+}
+
+// String returns the choice for messages.
+func (c Choice) String() string { return cmp.Or(c.On, string(c.To)) }
+
+// Target returns the target according to the choice and the site files; "" if it must be detected.
+func (c Choice) Target() job.Target {
+	if site, err := c.Site(); err == nil && c.To == "" {
+		return site.Scheduler
+	}
+	return c.To
 }
 
 // Cluster returns the cluster of a local site, with the scheduler To.
