@@ -421,13 +421,13 @@ func Verdict(ctx context.Context, dir, id string) (warnings []string, err error)
 	case st.Stopped > 0 && !st.Cancelled.IsZero():
 		line += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
 	case st.Stopped > 0:
-		line += fmt.Sprintf(", %d of them because something asked them to stop", st.Stopped)
+		line += fmt.Sprintf(" (stopped: %d)", st.Stopped)
 	}
 	switch {
 	case len(st.Failed) > 0:
 		line += ": " + job.Indices(st.Failed)
 	case st.Stopped > 0 && st.Cancelled.IsZero():
-		return warnings, text.Hint(errors.New(line), "hpcc rerun %s runs them again", id)
+		return warnings, text.Hint(errors.New(line), "\"hpcc status %s\" shows why; \"hpcc rerun %s\" runs them again", id, id)
 	default:
 		return warnings, errors.New(line)
 	}

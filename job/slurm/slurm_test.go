@@ -61,7 +61,7 @@ func TestEndings(t *testing.T) {
 		10: {State: job.Failed, At: at, Memory: true}, 11: {State: job.Stopped, At: at, Why: "cancelled by root"}, 12: {State: job.Failed, At: at, Why: "ended at its time limit"},
 		13: {State: job.Failed, At: at, Why: "its node failed (n2)"}, 14: {State: job.Stopped, At: at, Why: "preempted"},
 		15: {State: job.Failed, At: at, Why: "it could not start, because its working directory or output file is missing on n3"}},
-		"38": {0: {State: job.Stopped, At: at, Why: "cancelled (DependencyNeverSatisfied)"}}}
+		"38": {0: {State: job.Stopped, At: at, Why: "cancelled by Slurm (DependencyNeverSatisfied)"}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("endings: %v; want %v", got, want)
 	}

@@ -36,11 +36,11 @@ func endings(list string) map[string]map[int]job.End {
 		case "OUT_OF_MEMORY":
 			e.Memory = true
 		case "CANCELLED":
-			e.State, e.Why = job.Stopped, "cancelled"
+			e.State, e.Why = job.Stopped, "cancelled by Slurm"
 			if id, err := user.LookupId(by); err == nil {
-				e.Why += " by " + id.Username
+				e.Why = "cancelled by " + id.Username
 			} else if by != "" {
-				e.Why += " by the user with the ID " + by
+				e.Why = "cancelled by the user with the ID " + by
 			}
 			if f[4] != "" && f[4] != "None" {
 				e.Why += " (" + f[4] + ")"
