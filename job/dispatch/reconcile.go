@@ -29,7 +29,7 @@ import (
 // judge counts the tasks by the facts that are known now.
 func (s *Status) judge(now time.Time) {
 	records := s.records()
-	s.Counts, s.requeued, s.over, s.ask, s.unrecorded = job.Counts{}, map[int]bool{}, nil, nil, 0
+	s.Counts, s.requeued, s.active, s.over, s.ask, s.unrecorded = job.Counts{}, map[int]bool{}, nil, nil, nil, 0
 	indices := s.indices()
 	if s.Job.Workflow != nil { // its steps appear as they start, until it is over
 		if indices = slices.Sorted(maps.Keys(records)); !s.Over || len(indices) == 0 {
@@ -51,7 +51,10 @@ func (s *Status) judge(now time.Time) {
 		if v.Again {
 			s.requeued[k] = true
 		}
-		if v.State == job.Failed || v.State == job.Stopped || v.State == job.Lost {
+		switch v.State {
+		case job.Waiting, job.Running:
+			s.active = append(s.active, k)
+		case job.Failed, job.Stopped, job.Lost:
 			s.over = append(s.over, k)
 		}
 		if v.Ask {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,32 @@ func TestStates(t *testing.T) {
 	s.Job.Array, s.Reruns = job.Array{}, nil
 	if got := s.states(map[string]batch.State{"1": first}); len(got) != 1 || got[0] != job.QueueRunning {
 		t.Errorf("states of a job without an array: %v; want task 0 running", got)
+	}
+}
+
+// TestKeptCounts checks the counts of tasks by a cluster that says how many run and wait, but not which, and which of
+// the tasks a rerun would submit.
+func TestKeptCounts(t *testing.T) {
+	begun := []job.Task{{Index: 1, Start: time.Now(), End: time.Now()}, {Index: 2, Start: time.Now()}}
+	for _, c := range []struct {
+		known     batch.State
+		cancelled time.Time
+		want      job.Counts
+		over      string
+	}{
+		{batch.State{Running: 1, Waiting: 2}, time.Time{}, job.Counts{Total: 4, Done: 1, Running: 1, Waiting: 2}, "[]"},
+		{batch.State{Running: 1, Done: []int{3}}, time.Time{}, job.Counts{Total: 4, Done: 2, Running: 1, Lost: 1}, "[]"},
+		{batch.State{Done: []int{3}, Failed: []int{4}}, time.Time{}, job.Counts{Total: 4, Done: 2, Failed: []int{4}, Lost: 1}, "[2 4]"},
+		{batch.State{}, time.Time{}, job.Counts{Total: 4, Done: 1, Lost: 3}, "[2 3 4]"},
+		{batch.State{}, time.Now(), job.Counts{Total: 4, Done: 1, Stopped: 3}, "[2 3 4]"},
+		{batch.State{Alive: true}, time.Time{}, job.Counts{Total: 4, Done: 1, Running: 1, Waiting: 2}, "[]"},
+	} {
+		s := &Status{Submission: &Submission{Cluster: Cluster{Target: job.Kubernetes}, Cancelled: c.cancelled,
+			Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-4") })}, Tasks: begun}
+		s.judgeKept(c.known)
+		if !reflect.DeepEqual(s.Counts, c.want) || fmt.Sprint(s.over) != c.over {
+			t.Errorf("%+v, cancelled %v: %+v, %v to rerun; want %+v, %s", c.known, !c.cancelled.IsZero(), s.Counts, s.over, c.want, c.over)
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ type Status struct {
 	unrecorded int               // tasks that have ended and whose records a later query reads
 	current    bool              // the scheduler has answered, and no record waits for a later query
 	ask        []int             // tasks about which the accounting may know more
+	active     []int             // tasks that run or wait
 	over       []int             // tasks that neither run nor wait, and did not succeed
 	changed    time.Time         // last change of the job's directory before the records were read; for an [Overview]
 	brief      bool              // without tasks and requests
@@ -360,5 +361,8 @@ func (s *Status) judgeKept(n batch.State) {
 	if !s.Cancelled.IsZero() {
 		lost = job.Stopped
 	}
-	s.Spread(n.Running, n.Waiting, lost)
+	if s.Spread(n.Running, n.Waiting, lost); !s.Active() {
+		s.over = append(s.over, s.active...)
+		slices.Sort(s.over)
+	}
 }
