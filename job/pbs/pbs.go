@@ -227,11 +227,11 @@ func parseQueue(r io.Reader) (map[string]batch.State, error) {
 		case isArray, strings.Contains("FXM", j.State): // ended, or moved to another server
 			continue
 		case j.State == "R":
-			s.Add(index, job.QueueRunning)
+			s.Add(index, batch.TaskRunning)
 		case j.State == "E":
-			s.Add(index, job.QueueEnding)
+			s.Add(index, batch.TaskEnding)
 		default: // Q, H, W, T, S, U
-			s.Add(index, job.QueueWaiting)
+			s.Add(index, batch.TaskWaiting)
 		}
 		jobs[id] = s
 	}
