@@ -1,9 +1,6 @@
 package text
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // StatusUsage is the exit status for a wrong command line.
 const StatusUsage = 2
@@ -29,15 +26,43 @@ type ExitStatus int
 
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// Advice returns the hint of an error: that of an [Error], or of another type with the method Advice, or "".
+// Advice returns the first hint in the chain of an error: that of an [Error], else of another type with the method
+// Advice, else "". An error without a hint of its own may wrap one that has it.
 func Advice(err error) string {
-	var m *Error
-	if errors.As(err, &m) && m.Advice != "" {
-		return m.Advice
+	own := func(err error) string {
+		if m, ok := err.(*Error); ok {
+			return m.Advice
+		}
+		return ""
 	}
-	var advised interface{ Advice() string }
-	if errors.As(err, &advised) {
-		return advised.Advice()
+	if advice := first(err, own); advice != "" {
+		return advice
+	}
+	return first(err, func(err error) string {
+		if advised, ok := err.(interface{ Advice() string }); ok {
+			return advised.Advice()
+		}
+		return ""
+	})
+}
+
+// first returns the first text that of returns for an error and those that it wraps, in the order of [errors.As].
+func first(err error, of func(error) string) string {
+	if err == nil {
+		return ""
+	}
+	if s := of(err); s != "" {
+		return s
+	}
+	switch x := err.(type) {
+	case interface{ Unwrap() error }:
+		return first(x.Unwrap(), of)
+	case interface{ Unwrap() []error }:
+		for _, e := range x.Unwrap() {
+			if s := first(e, of); s != "" {
+				return s
+			}
+		}
 	}
 	return ""
 }
