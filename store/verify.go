@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/files"
+	"hpcc/text"
 	"hpcc/text/terminal"
 )
 
@@ -33,7 +34,7 @@ type Finding struct {
 
 // Text describes the file for people, in several lines.
 func (f Finding) Text() string {
-	s := terminal.Clean(f.Path) + " " + terminal.Clean(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)) + "\n"
+	s := terminal.Clean(f.Path) + " " + text.OneLine(f.Reason) + "\n"
 	for _, line := range []struct{ title, value string }{
 		{"used by:  ", strings.Join(f.Images, ", ")}, {"moved to: ", f.Moved}, {"repair:   ", f.Cure},
 	} {

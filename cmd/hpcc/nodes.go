@@ -58,7 +58,7 @@ what they used.`,
 }
 
 type nodesArgs struct {
-	at      siteChoice
+	at      site.Choice
 	local   bool // --here: ask no site over ssh
 	queue   string
 	json    bool
@@ -77,7 +77,7 @@ func parseNodes(c *cli.Context) (*nodesArgs, error) {
 		most, usage = 1000, "[JOB...]"
 	}
 	var err error
-	if a.at, err = parseSiteChoice(c); err != nil {
+	if a.at, err = newChoice(c.String("on"), c.String("to")); err != nil {
 		return nil, err
 	}
 	if a.ids, err = parseArguments(c, 0, most, usage); err != nil {
@@ -122,15 +122,15 @@ func (a *nodesArgs) run(ctx context.Context) error {
 // clusters returns the cluster of --to or --on. Without these flags it returns the cluster of
 // this machine, those of local sites, and the remote sites.
 func (a *nodesArgs) clusters(ctx context.Context) (local []dispatch.Cluster, remote []*dispatch.Site, err error) {
-	if a.at != (siteChoice{}) {
-		site, err := a.at.site()
+	if a.at != (site.Choice{}) {
+		site, err := a.at.Site()
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case site.SSH != "":
 			return nil, []*dispatch.Site{site}, nil
 		}
-		return []dispatch.Cluster{a.at.cluster(ctx, site)}, nil, nil
+		return []dispatch.Cluster{a.at.Cluster(ctx, site)}, nil, nil
 	}
 	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
@@ -229,7 +229,7 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]display.N
 // printFits runs "hpcc nodes --fits" for a script or a submitted job.
 func (a *nodesArgs) printFits(ctx context.Context) error {
 	name := a.fits
-	site, err := a.at.site()
+	site, err := a.at.Site()
 	switch {
 	case err != nil:
 		return err
@@ -238,7 +238,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 			Hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
 	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
-		to := a.at.cluster(ctx, site)
+		to := a.at.Cluster(ctx, site)
 		j, err := a.openScript(ctx, name, to.Target)
 		if err != nil {
 			return err
@@ -257,7 +257,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	if err != nil {
 		return text.Hint(fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err), "for a new job, use \"hpcc submit --dry-run\"")
 	}
-	if t := a.at.to; t != "" && t != sub.Target {
+	if t := a.at.To; t != "" && t != sub.Target {
 		return text.Usagef("--to %s: job %s was submitted to %s", t, sub.ID, sub.Target)
 	}
 	f, err := sub.Fits(ctx, s.Jobs())

@@ -22,17 +22,7 @@ func onTerminal() bool {
 	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
 }
 
-// A siteChoice holds --on and --to of "hpcc nodes".
-type siteChoice struct {
-	on string     // the name of a site; "" for the default
-	to job.Target // "" for the site's scheduler
-}
-
-func parseSiteChoice(c *cli.Context) (siteChoice, error) {
-	at, err := newChoice(c.String("on"), c.String("to"))
-	return siteChoice{at.On, at.To}, err
-}
-
+// newChoice returns the choice of --on and --to, whose target must be known.
 func newChoice(on, to string) (site.Choice, error) {
 	if known := strings.Split(targetNames, ", "); to != "" && !slices.Contains(known, to) {
 		hint := "known targets: " + targetNames
@@ -42,14 +32,6 @@ func newChoice(on, to string) (site.Choice, error) {
 		return site.Choice{}, text.Usagef("--to: unknown target %q", to).Hint("%s", hint)
 	}
 	return site.Choice{On: on, To: job.Target(to)}, nil
-}
-
-// site is [site.Choice.Site].
-func (w siteChoice) site() (*dispatch.Site, error) { return site.Choice{On: w.on, To: w.to}.Site() }
-
-// cluster is [site.Choice.Cluster].
-func (w siteChoice) cluster(ctx context.Context, at *dispatch.Site) dispatch.Cluster {
-	return site.Choice{On: w.on, To: w.to}.Cluster(ctx, at)
 }
 
 // onFlag is --on, which limits a command to the jobs of one site.

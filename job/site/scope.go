@@ -78,8 +78,9 @@ func (w Scope) Find(ctx context.Context, dir, id string) (Found, error) {
 	return Found{Remote: &Remote{Site: site, Own: w.Own, Terminal: w.Terminal}, ID: full}, err
 }
 
-// Each finds jobs before it calls do for the first one, and calls it for all. For a job of a remote site, hpcc there
-// runs argv, followed by the ID. It returns the exit status of such a command only if there is no other error.
+// Each finds all jobs before it calls do for the first one. For a job of a remote site, it runs the command argv of
+// hpcc there instead, with the ID as the last argument. If all other calls succeed, it returns the exit status of the
+// last such command that failed.
 func (w Scope) Each(ctx context.Context, dir string, ids, argv []string, do func(*dispatch.Submission) error) error {
 	var list []Found
 	for _, id := range ids {
