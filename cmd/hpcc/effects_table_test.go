@@ -341,7 +341,7 @@ var effects = []effect{
 		ways: at{"pod": "--entrypoint= --nodes 1 --tasks 2 | differs: Tasks=2; Mounts./dev/shm~^tmpfs ; !Mounts./dev/shm~size=65536k"},
 	},
 	{
-		option: "--time TIME", means: "ends a task that runs longer", jobs: true, flags: "--time 1s", args: "/bin/probe sleep=60s", want: "Tasks=1; Status~[^0]", also: "Argv Argvs Files Sleep",
+		option: "--time TIME", means: "ends a task that runs longer", jobs: true, flags: "--time 5s", args: "/bin/probe sleep=60s", want: "Tasks=1; Status~[^0]", also: "Argv Argvs Files Sleep",
 		ways: at{"pod": "--time 25s"},
 	},
 	{
