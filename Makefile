@@ -44,11 +44,11 @@ test-shared:
 
 # Starts a one-node Kubernetes as root, and runs the tests as an ordinary user; see the script.
 test-kube: build
-	testdata/kube/test.sh
+	testdata/clusters/kube/test.sh
 
 # BuildKit's own tests of Dockerfiles, against hpcc.
 test-buildkit: build
-	$(GO) run ./testdata/buildkit bin/hpcc
+	$(GO) run ./testdata/corpora/buildkit bin/hpcc
 
 check:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
@@ -61,15 +61,15 @@ demo: build
 
 # Compares hpcc with other tools. It reports missing tools and leaves them out.
 bench: build
-	testdata/bench/run.sh bin/hpcc bin/benchmarks.md
+	testdata/benchmarks/run.sh bin/hpcc bin/benchmarks.md
 
 # Measures hpcc on a slow shared file system, which it simulates; see the program.
 bench-scale: build
-	$(GO) run ./testdata/bench/scale bin/hpcc bin/scale.md
+	$(GO) run ./testdata/benchmarks/slow bin/hpcc bin/scale.md
 
 # Generates docs/cli.md from the flags, docs/options.md from the table of TestEffects, the map in
-# docs/design.md from the packages, docs/biggan.md from testdata/biggan, and the table in
-# docs/dockerfile.md from testdata/dockerfile. Tests check that they are up to date.
+# docs/design.md from the packages, docs/biggan.md from testdata/corpora/biggan, and the table in
+# docs/dockerfile.md from testdata/corpora/dockerfile. Tests check that they are up to date.
 docs:
 	$(GO) test ./cmd/hpcc -run 'TestDocs|TestDesign|TestBigGANPage|TestEffectsPage' -update
 	$(GO) test ./build -run TestTableDocs -update
@@ -91,7 +91,7 @@ release: build
 	rm -rf dist
 	$(MAKE) dist/hpcc-linux-amd64 dist/hpcc-linux-arm64 dist/hpcc-linux-ppc64le
 	$(call share,bin/hpcc,dist/share)
-	testdata/release/pack.sh "$(VERSION)"
+	testdata/tools/release/pack.sh "$(VERSION)"
 
 dist/hpcc-linux-%: FORCE
 	$(call link,$@,$*)

@@ -71,4 +71,4 @@ require (
 	gotest.tools/v3 v3.5.2 // indirect
 )
 
-tool hpcc/testdata/slowfs
+tool hpcc/testdata/helpers/slowfs

@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/build/source"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // archiveOf returns a tar archive of the entries in lines, in the format of [testenv.Tar].

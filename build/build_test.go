@@ -22,7 +22,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMain runs the tests. Builds execute this test binary again to start the program of RUN;

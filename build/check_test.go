@@ -15,7 +15,7 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // lintStore returns a store with a base image that has a trigger.

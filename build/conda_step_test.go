@@ -17,7 +17,7 @@ import (
 
 	"hpcc/conda/program"
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // oneFile returns a layer with one file.

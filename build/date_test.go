@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"hpcc/build/source"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // tarOf returns an archive with an old and a new file.

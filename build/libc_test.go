@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"hpcc/conda"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestTreeLibc(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"hpcc/conda"
 	"hpcc/conda/pip"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func provenanceText(t *testing.T, in *Inputs, o ProvenanceOptions) string {

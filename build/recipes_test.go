@@ -16,11 +16,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // recipesVariable is the environment variable that names a directory with the repositories of
-// testdata/dockerfile/recipes.txt, each in OWNER/NAME at its commit, and enables TestRecipes.
+// testdata/corpora/dockerfile/recipes.txt, each in OWNER/NAME at its commit, and enables TestRecipes.
 const recipesVariable = "HPCC_TEST_RECIPES"
 
 // A recipe is a Dockerfile of a public repository.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/unpack"
 )
 

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 const (
 	tablePage = "../docs/dockerfile.md"
 	// The text after this line of the page comes from the table.
-	tableMark = "<!-- The rest comes from testdata/dockerfile: make docs -->\n"
+	tableMark = "<!-- The rest comes from testdata/corpora/dockerfile: make docs -->\n"
 )
 
 // TestTableDocs compares the page about Dockerfiles with the table.
@@ -40,7 +40,7 @@ func tableText(table []*topic) string {
 	reasons := map[string][]string{}
 	rows := &strings.Builder{}
 	for _, tp := range table {
-		fmt.Fprintf(rows, "| [%s](../testdata/dockerfile/%s.txtar) | %d |\n", tp.title, tp.name, len(tp.cases))
+		fmt.Fprintf(rows, "| [%s](../testdata/corpora/dockerfile/%s.txtar) | %d |\n", tp.title, tp.name, len(tp.cases))
 		cases += len(tp.cases)
 		for _, c := range tp.cases {
 			if c.special["error"] != "" {

@@ -23,18 +23,18 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/unpack"
 )
 
-// testdata/dockerfile/README.md describes the format of the table of Dockerfiles.
+// testdata/corpora/dockerfile/README.md describes the format of the table of Dockerfiles.
 
 var (
 	update   = flag.Bool("update", false, "rewrite the expectations in the table and in docs/dockerfile.md")
 	caseFlag = flag.String("case", "", "run only the table cases whose TOPIC/NAME matches this regular expression")
 )
 
-const tableDir = "../testdata/dockerfile"
+const tableDir = "../testdata/corpora/dockerfile"
 
 // specialFiles are the files of a case that do not belong to its build context.
 var specialFiles = []string{"flags", "setup", "base", "want", "error", "absent", "differs"}

@@ -13,8 +13,8 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
 	"hpcc/store"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // sysrootPkg returns a sysroot package with files below <triplet>/sysroot.

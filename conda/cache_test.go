@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // keptFiles lists the indexes in a cache.

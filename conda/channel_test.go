@@ -24,8 +24,8 @@ import (
 
 	"hpcc/conda/exports"
 	"hpcc/store"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // This file writes packages and channels, in the form of conda-build and in invalid forms.

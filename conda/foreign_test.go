@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"hpcc/conda/exports"
-	"hpcc/testdata/condatest"
+	"hpcc/testdata/helpers/condatest"
 )
 
 // TestForeignExport reports packages that only another system has, with the line and a

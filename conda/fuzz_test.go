@@ -15,8 +15,8 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
 	"hpcc/conda/solve"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // FuzzPaths parses the file lists of packages.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"hpcc/conda/input"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // evil returns a package with one file, after a change.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"hpcc/conda/fetch"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var small = testPkg{name: "small", files: []testFile{{path: "share/small", text: "small\n"}}}

@@ -16,8 +16,8 @@ import (
 
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // holder is a placeholder in the form of conda-build's.

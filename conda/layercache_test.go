@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"hpcc/store"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // cachedKeys returns the paths of the cached layers' records in a store.

@@ -10,8 +10,8 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestWriteLock reads a written lock file again for each platform. It contains no

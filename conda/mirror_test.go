@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMirrors(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	"hpcc/conda/exports"
 	"hpcc/conda/solve"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // exportOf returns an export of recorded packages, and their records.

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A judgement is the result of testdata/install/judge.py, which installs packages according
@@ -190,13 +190,13 @@ func packageFiles(dir string, r *result) (files []string) {
 	return files
 }
 
-// TestOpinionChannel installs the environment of real programs from testdata/channel, for two
+// TestOpinionChannel installs the environment of real programs from testdata/helpers/channel, for two
 // architectures, the second from the export of the first.
 func TestOpinionChannel(t *testing.T) {
 	testenv.Slow(t)
 	dir := os.Getenv("HPCC_TEST_CHANNEL")
 	text, err := os.ReadFile(filepath.Join(dir, "requirements.txt"))
-	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
+	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/helpers/channel makes one)", err)
 	for _, subdir := range []string{"linux-64", "linux-ppc64le"} {
 		t.Run(subdir, func(t *testing.T) {
 			r, err := install(t, condatest.NewStore(t), string(text), Options{Request: Request{Channels: []string{dir}}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})

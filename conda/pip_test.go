@@ -10,8 +10,8 @@ import (
 
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // pythonPkg returns a python package for which wheels can be chosen.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"hpcc/conda/exports"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPythonLockFiles installs the wheels of lock files, from an index on this host, into an

@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"hpcc/conda/fetch"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // prefixPackages returns packages whose records differ from those of usual packages:

@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"hpcc/conda/exports"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // registryPackages have the names, versions and formats that the layout of a registry encodes.
@@ -88,13 +88,13 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryChannel installs the environment of real programs from testdata/channel through a
+// TestRegistryChannel installs the environment of real programs from testdata/helpers/channel through a
 // registry. The layers are those of the directory.
 func TestRegistryChannel(t *testing.T) {
 	testenv.Slow(t)
 	dir := os.Getenv("HPCC_TEST_CHANNEL")
 	text, err := os.ReadFile(filepath.Join(dir, "requirements.txt"))
-	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
+	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/helpers/channel makes one)", err)
 	rows := strings.Join(regexp.MustCompile(`(?m)^(?:#.*|(?:bzip2|libdb|libffi|libgcc|libzlib|openssl|tzdata)=.*)\n`).FindAllString(string(text), -1), "") // both formats, and noarch
 	o := Options{Request: Request{Channels: []string{dir}}, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }}
 	want, err := install(t, condatest.NewStore(t), rows, o)

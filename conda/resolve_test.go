@@ -15,7 +15,7 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func read(t testing.TB, text string) *exports.Export {

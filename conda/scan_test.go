@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // bigIndex writes an index of n records and returns its path. With 300,000 records it has the

@@ -17,8 +17,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"hpcc/conda/solve"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // shard replaces a channel's indexes with sharded ones.

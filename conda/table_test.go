@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"hpcc/conda/solve"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // tableIndex returns an index that is large enough for a table, even when compressed. The

@@ -7,8 +7,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestTee checks that the tee receives the tar of each written layer once, and that of a

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"hpcc/conda/exports"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestVirtualPackages(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"hpcc/conda/pip"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/hostile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/hostile"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

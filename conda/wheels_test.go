@@ -9,8 +9,8 @@ import (
 
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPipOnConda checks the target that pip's wheels get from the conda environment.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestExpansion(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestRemoveAll removes directories of any mode, many and deep ones, and nothing that links lead

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestReadAll checks that what is larger than the limit is refused, not cut.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 type record struct {

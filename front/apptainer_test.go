@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestApptainerOptions checks that each option of Apptainer's commands is either kept or refused

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // optionsInCode returns the names of options that the functions of the files mention, and the

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPrepare checks which directories of output files are created, and which are refused.

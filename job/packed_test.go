@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // packedTask returns the record of a packed task that took a while.

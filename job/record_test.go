@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/files"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestOddRecords checks that a pipe, a device and an oversized file are not read as records.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // hosts are real configurations: Slurm with version 2, version 1 with separate controllers, a

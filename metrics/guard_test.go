@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMemoryGuard checks that samples are postponed while the cgroup with the smallest limit is

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 const statTail = " S 17 18 19 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 3 0 12345 9999 2048 18446744073709551615\n"

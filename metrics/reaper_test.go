@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // countChildren returns the numbers of living children and of zombies that the reaper is

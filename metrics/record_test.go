@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 const head = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["true"],"machine":{"host":"h","architecture":"amd64","cpus":2,"memory_bytes":1,"kernel":"6"},"limits":{"cpus":2}` + "}\n"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // measured runs a shell script in its own process group and returns its record, which the

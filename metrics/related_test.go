@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMeasureRelated: processes that a daemon started for the run, and no others, are

@@ -16,7 +16,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func same(a, b float64) bool { return a == b || (math.IsNaN(a) && math.IsNaN(b)) }
@@ -41,7 +41,7 @@ func checkResults(t *testing.T, got Results, want map[string]Scalar) {
 func once(x float64) Scalar { return Scalar{x, x, x, 1} }
 
 // TestEvents reads the output of Google's protobuf library: see
-// testdata/tensorboard/write.py.
+// testdata/helpers/tensorboard/write.py.
 func TestEvents(t *testing.T) {
 	b, err := os.ReadFile("testdata/events.out.tfevents.recorded")
 	testenv.Check(t, err)

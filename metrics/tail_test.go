@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func sampleAt(k int) string {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // header returns the start of an ELF file for a machine, little- or big-endian, of a kind (2

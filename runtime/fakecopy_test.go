@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestCopyMemory checks that the copy that -W makes without an overlay keeps modes, times,

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/envfile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestHostSoftwareTables checks that the tables are sorted, which the search requires, and that no

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/process"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A member whose namespaces are unreadable for a moment, between creating them and executing

@@ -13,7 +13,7 @@ import (
 
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // Default mounts come first, in this order. The user's come last and may cover them.

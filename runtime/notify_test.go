@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/fakeroot"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A ledger records the requests of a program under a fake root as text.

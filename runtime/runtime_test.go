@@ -14,7 +14,7 @@ import (
 
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMain(m *testing.M) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // squashfuse_ll is tried first if it supports the owner options.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // secretWord is used as the secret in all places that can hold one.

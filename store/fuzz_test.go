@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"hpcc/store/ready"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // FuzzManifests writes an OCI layout with an index, a manifest and a configuration that

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"hpcc/store/gzip"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // layoutOf writes a layout with images of two layers each.

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"hpcc/store"
-	"hpcc/testdata/bigstore"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/bigstore"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // manyImages is the size of the stores of the tests below. Four of the images have a second name.

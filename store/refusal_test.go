@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"hpcc/store"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"hpcc/files"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
-	"hpcc/testdata/hostile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/hostile"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // capability is a value of security.capability: cap_net_raw=ep.

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // closely describes everything in a tree: modes, hard links within it, times, content, notes.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // checkShared makes the tree of an image in a store that has the tree lower. It compares the

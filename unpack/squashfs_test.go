@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/unpack/squashfs"
 )
 

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/hostile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/hostile"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // short returns limits that detect a silent server quickly. A working server on a busy

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // repository creates a directory with files. The content "-> TARGET" makes a link.

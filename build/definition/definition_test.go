@@ -8,7 +8,7 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Run(m) }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // gitScript runs a shell script in a new directory, with git that has an author and no

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/hostile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/hostile"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

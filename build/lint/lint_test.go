@@ -14,7 +14,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // checked checks a Dockerfile's text and returns its warnings as LINE RULE.

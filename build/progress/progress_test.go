@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"hpcc/build"
-	"hpcc/testdata/screen"
+	"hpcc/testdata/helpers/screen"
 	"hpcc/text"
 	"hpcc/text/terminal"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // found lists the files that "COPY SOURCE… /" copies from a directory.

@@ -11,8 +11,8 @@ import (
 
 	"hpcc/build/git"
 	"hpcc/store"
-	"hpcc/testdata/hostile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/hostile"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

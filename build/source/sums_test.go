@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // sumOf returns the digest that a new build computes for a directory, and the number of files

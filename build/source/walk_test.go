@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestWalk checks that Walk finds the same files as [filepath.WalkDir], in the same order, with

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"hpcc/runtime"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/text"
 )
 
@@ -27,7 +27,7 @@ var apptainerFiles = map[string]string{
 	"labels.json":                  `{"E2E": "AWESOME", "HI": "\"HELLO WORLD\"", "hi": "\"hello world\""}`,
 }
 
-// apptainerFixture creates the files of testdata/apptainer/facts.txt in a directory, and returns
+// apptainerFixture creates the files of testdata/corpora/apptainer/facts.txt in a directory, and returns
 // the environment of its command lines.
 func apptainerFixture(t *testing.T, dir string) []string {
 	t.Helper()
@@ -65,13 +65,13 @@ mkdir layout; tar xf oci.tar -C layout`
 	return env
 }
 
-// An apptainerFact is a line of testdata/apptainer/facts.txt.
+// An apptainerFact is a line of testdata/corpora/apptainer/facts.txt.
 type apptainerFact struct{ name, command, want string }
 
-// readFacts reads testdata/apptainer/facts.txt.
+// readFacts reads testdata/corpora/apptainer/facts.txt.
 func readFacts(t *testing.T) (facts []apptainerFact) {
 	t.Helper()
-	text, err := os.ReadFile("../../testdata/apptainer/facts.txt")
+	text, err := os.ReadFile("../../testdata/corpora/apptainer/facts.txt")
 	testenv.Check(t, err)
 	for _, line := range strings.Split(string(text), "\n") {
 		if line == "" || line[0] == '#' {

@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("TESTDATA", testdata)
-			e.Setenv("LACKS", filepath.Join(filepath.Dir(bin), "lacks")) // testdata/lacks
+			e.Setenv("LACKS", filepath.Join(filepath.Dir(bin), "lacks")) // testdata/helpers/lacks
 			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // instead of the machine's
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},

@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // The tests of this file compare hpcc with the files of the project BU-CLOUD-S20 (see docs/biggan.md),

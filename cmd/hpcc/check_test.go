@@ -15,7 +15,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/runtime/check"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // cured implements "cured DOCKERFILE FINDINGS OUT": it writes a Dockerfile with the lines that

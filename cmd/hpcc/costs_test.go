@@ -11,13 +11,13 @@ import (
 	"testing"
 
 	"hpcc/metrics/report"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
-// costs reports the records of testdata/costs with the prices there.
+// costs reports the records of testdata/corpora/costs with the prices there.
 func costs(t *testing.T) *report.Report {
 	t.Helper()
-	dir := "../../testdata/costs/"
+	dir := "../../testdata/corpora/costs/"
 	p, err := readAllPrices(dir+"prices.toml", "")
 	testenv.Check(t, err)
 	r, err := report.Read([]report.Source{{Name: "metal", Runs: []report.Run{{File: dir + "metal.jsonl"}}}, {Name: "cloud", Runs: []report.Run{{File: dir + "cloud.jsonl"}}}}, report.Options{Prices: p})
@@ -62,7 +62,7 @@ func TestCosts(t *testing.T) {
 func TestCostsPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/costs.md")
 	testenv.Check(t, err)
-	prices, err := os.ReadFile("../../testdata/costs/prices.toml")
+	prices, err := os.ReadFile("../../testdata/corpora/costs/prices.toml")
 	testenv.Check(t, err)
 	var text bytes.Buffer
 	testenv.Check(t, costs(t).Text(&text))
@@ -83,7 +83,7 @@ func TestCostsOfReport(t *testing.T) {
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "REPORT.md"))
 	testenv.Check(t, err)
-	prices, err := os.ReadFile("../../testdata/costs/prices.toml")
+	prices, err := os.ReadFile("../../testdata/corpora/costs/prices.toml")
 	testenv.Check(t, err)
 	head, metal, _ := strings.Cut(string(prices), "[node.metal]")
 	metal, cloud, _ := strings.Cut(metal, "[node.cloud]")

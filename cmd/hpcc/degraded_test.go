@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"hpcc/build"
-	"hpcc/testdata/condapackage"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condapackage"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestDegraded builds exports with pins. A build whose packages are worse than the export's exits

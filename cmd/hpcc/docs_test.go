@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
@@ -100,10 +100,10 @@ func flagUsage(f cli.Flag) string {
 	return text
 }
 
-// TestBigGANPage checks that docs/biggan.md shows the files of testdata/biggan and bigganReasons.
+// TestBigGANPage checks that docs/biggan.md shows the files of testdata/corpora/biggan and bigganReasons.
 // testdata/script/script_biggan.txtar checks the files that hpcc wrote.
 func TestBigGANPage(t *testing.T) {
-	const dir, file = "../../testdata/biggan/", "../../docs/biggan.md"
+	const dir, file = "../../testdata/corpora/biggan/", "../../docs/biggan.md"
 	read := func(name string) string {
 		b, err := os.ReadFile(dir + name)
 		testenv.Check(t, err)
@@ -130,6 +130,6 @@ func TestBigGANPage(t *testing.T) {
 		testenv.Check(t, os.WriteFile(file, []byte(out.String()), 0o644))
 	}
 	if want, err := os.ReadFile(file); err != nil || out.String() != string(want) {
-		t.Errorf("%s does not match testdata/biggan (%v); run \"make docs\"", file, err)
+		t.Errorf("%s does not match testdata/corpora/biggan (%v); run \"make docs\"", file, err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"hpcc/runtime/probe"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // examined runs hpcc doctor in new namespaces after a script has prepared them. $S is the empty

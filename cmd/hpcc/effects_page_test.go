@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/front"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestEffectsPage checks that docs/options.md is the table effects, and that each cell without text is

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"hpcc/runtime/explain"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/text"
 )
 
@@ -57,7 +57,7 @@ var ways = []way{
 		setUp: `for i in img other; do hpcc push $i $KUBE_REGISTRY/effects/$i:1; done
 			kubectl delete --ignore-not-found service/effects secret/effects
 			kubectl create service clusterip effects --tcp=80; kubectl create secret generic effects --from-literal=SECRET=mine`,
-		end: `kubectl delete service/effects secret/effects; TESTDATA/kube/clean.sh jobs,services restricted ocp`},
+		end: `kubectl delete service/effects secret/effects; TESTDATA/clusters/kube/clean.sh jobs,services restricted ocp`},
 }
 
 // An outcome is a cell of the table, written as FLAGS or as FLAGS | VERDICT: TEXT. Without FLAGS, the
@@ -644,7 +644,7 @@ func newBench(t *testing.T) *bench {
 		testenv.Write(t, filepath.Join(dir, name), c.replace(text))
 	}
 	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "home", "job"), 0o755))
-	cmd := exec.Command("go", "build", "-tags", "probe", "-trimpath", "-ldflags", "-s -w -checklinkname=0", "-o", filepath.Join(dir, "root/bin/probe"), "../../testdata/probe")
+	cmd := exec.Command("go", "build", "-tags", "probe", "-trimpath", "-ldflags", "-s -w -checklinkname=0", "-o", filepath.Join(dir, "root/bin/probe"), "../../testdata/helpers/probe")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the probe: %v: %s", err, out)

@@ -17,8 +17,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/translate"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A judge is a batch system on this machine that checks scripts without running them. One that

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // layers lists the folders that the packages of a folder may import besides their own. The longest

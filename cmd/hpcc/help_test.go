@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/text/terminal"
 )
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // The layouts and docker archives of the hostile set (hostile_set_test.go).

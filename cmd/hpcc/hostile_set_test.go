@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // The hostile set consists of archives and layouts that an attacker might write. Tests pass each

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestHostile runs hpcc unpack and hpcc load on the hostile set under strace. Calls may create,

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // unusualMark is set in the environment of a copy of the test binary that calls execUnusual.

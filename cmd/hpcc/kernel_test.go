@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // held starts a kernel and prints its ports, its connection file and key, and its directory on the node,

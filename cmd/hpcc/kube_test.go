@@ -11,7 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// kubeNode returns an error unless HPCC_TEST_KUBE, which testdata/kube/up.sh prints, names a cluster
+// kubeNode returns an error unless HPCC_TEST_KUBE, which testdata/clusters/kube/up.sh prints, names a cluster
 // that runs pods. Tests never use the cluster of the user's KUBECONFIG.
 func kubeNode() error {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
@@ -33,7 +33,7 @@ func kubeNode() error {
 func kubeAPI() error {
 	cluster := os.Getenv("HPCC_TEST_KUBE_API")
 	if cluster == "" {
-		return errors.New("HPCC_TEST_KUBE_API is not set (testdata/kube/up.sh api starts one)")
+		return errors.New("HPCC_TEST_KUBE_API is not set (testdata/clusters/kube/up.sh api starts one)")
 	}
 	out, err := exec.Command(filepath.Join(cluster, "bin/kubectl"), "--kubeconfig", filepath.Join(cluster, "admin.kubeconfig"), "--request-timeout=10s", "get", "--raw", "/readyz").CombinedOutput()
 	if err != nil {
@@ -44,7 +44,7 @@ func kubeAPI() error {
 
 // kubeEnvironment prepares the environment of the scripts kube_* for the cluster of HPCC_TEST_KUBE, and
 // of kubeapi_* for that of HPCC_TEST_KUBE_API: kubectl and argo with the rights of a researcher, and the
-// addresses of companion services (testdata/kube/node.sh).
+// addresses of companion services (testdata/clusters/kube/node.sh).
 func kubeEnvironment(e *testscript.Env) error {
 	name := map[string]string{"script-kube": "HPCC_TEST_KUBE", "script-kubeapi": "HPCC_TEST_KUBE_API"}[strings.Split(filepath.Base(e.WorkDir), "_")[0]]
 	cluster := os.Getenv(name)

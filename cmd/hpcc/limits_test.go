@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // limitsDir returns a directory with a context, an archive, an image to load, and a store with the

@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"hpcc/testdata/bigstore"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/bigstore"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // crowdSize returns the number of simultaneous commands: HPCC_TEST_CROWD, or else 100.

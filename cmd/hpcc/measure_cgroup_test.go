@@ -17,7 +17,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A testCgroup is a cgroup that a test created, of the version of the machine.
@@ -29,7 +29,7 @@ type testCgroup struct {
 }
 
 // newTestCgroup creates a cgroup, which needs root. CI runs these tests as root and again in
-// testdata/vm. The measured programs run as nobody.
+// testdata/clusters/vm. The measured programs run as nobody.
 func newTestCgroup(t *testing.T) *testCgroup {
 	t.Helper()
 	if os.Getuid() != 0 {

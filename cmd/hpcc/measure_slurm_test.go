@@ -11,7 +11,7 @@ import (
 
 	"hpcc/job/quantity"
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMeasureAgreesWithSlurm compares the measured figures of a job with Slurm's accounting.

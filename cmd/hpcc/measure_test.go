@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // measure runs a command with "hpcc run --measure" in the host's root, and reads the record. before
@@ -29,7 +29,7 @@ func measure(t *testing.T, before []string, argv ...string) *metrics.Record {
 	// The image is read-only with all file systems that are mounted in it.
 	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "--bind="+os.TempDir(), "/", "--"), argv...)
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "LOAD_RECORD="+file) // see testdata/measure
+	cmd.Env = append(os.Environ(), "LOAD_RECORD="+file) // see testdata/helpers/measure
 	out, err := cmd.CombinedOutput()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func readStart(t *testing.T, file string) float64 {
 	return (user + system) / 100
 }
 
-// A use is a program of testdata/measure with its known resource use.
+// A use is a program of testdata/helpers/measure with its known resource use.
 type use struct {
 	name      string
 	argv      []string

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // mistakesFile lists mistakes of users with the full answers of hpcc:
@@ -22,7 +22,7 @@ import (
 //
 // Lines that begin with # are comments. "go test -run TestMistakes -update" writes the
 // answers; read them before you commit them.
-const mistakesFile = "../../testdata/mistakes.txt"
+const mistakesFile = "../../testdata/corpora/mistakes.txt"
 
 // changing matches parts of messages that differ between runs.
 var changing = []struct {

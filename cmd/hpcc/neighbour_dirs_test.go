@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestNeighbourJoinNames checks that tasks find each other although the attacker has created their

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // listen starts a server whose socket belongs to the account, and returns the number of connections

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestNeighbourSharedStore checks that members of a group can run and read images of another user's

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // An account is an ordinary user of this machine. Tests that run as root start programs as two

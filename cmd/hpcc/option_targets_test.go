@@ -18,7 +18,7 @@ import (
 	"hpcc/job/prepare"
 	"hpcc/job/site"
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // optionUses are the arguments with which a flag is tested: its own ones, and before "|" others that

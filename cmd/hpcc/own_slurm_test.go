@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // An ownSlurm is a Slurm of this user with three nodes, for tests that kill its parts.
@@ -28,8 +28,8 @@ func startOwnSlurm(t *testing.T) *ownSlurm {
 	s.conf = filepath.Join(s.base, "slurm.conf")
 	s.env = append(os.Environ(), testenv.Scheduler(os.Getenv("PATH"), "slurm")...)
 	s.env = append(s.env, "SLURM_CONF="+s.conf, "SLURM_BASE="+s.base, "SLURM_PORT="+strconv.Itoa(port), "SLURM_NODES=3", "SLURM_MESSAGE_TIMEOUT=3")
-	t.Cleanup(func() { _, _ = s.run("bash", "../../testdata/slurm/down.sh") })
-	if out, err := s.run("bash", "../../testdata/slurm/up.sh"); err != nil {
+	t.Cleanup(func() { _, _ = s.run("bash", "../../testdata/clusters/slurm/down.sh") })
+	if out, err := s.run("bash", "../../testdata/clusters/slurm/up.sh"); err != nil {
 		t.Fatalf("starting a Slurm: %v: %s", err, out)
 	}
 	return s
@@ -58,7 +58,7 @@ func (s *ownSlurm) killNode(t *testing.T, pid int) bool {
 	killAtOnce(all)
 	for _, argv := range [][]string{ // otherwise, Slurm would notice later
 		{"scontrol", "update", "nodename=" + node, "state=down", "reason=killed"},
-		{"bash", "../../testdata/slurm/up.sh"},
+		{"bash", "../../testdata/clusters/slurm/up.sh"},
 	} {
 		if out, err := s.run(argv...); err != nil {
 			t.Fatalf("killing node %s: %v: %s", node, err, out)

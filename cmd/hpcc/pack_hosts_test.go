@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
-// gridEngineHosts are the two hosts of testdata/gridengine/up.sh: this machine, and a network namespace.
+// gridEngineHosts are the two hosts of testdata/clusters/gridengine/up.sh: this machine, and a network namespace.
 type gridEngineHosts struct{ job *packedRun }
 
 // killNode kills the execution daemon of a host, and the processes of the job on it.
@@ -34,7 +34,7 @@ func (g *gridEngineHosts) killNode(t *testing.T, pid int) bool {
 		}
 	}
 	killAtOnce(all)
-	cmd := exec.Command("bash", "../../testdata/gridengine/up.sh")
+	cmd := exec.Command("bash", "../../testdata/clusters/gridengine/up.sh")
 	cmd.Env = append(os.Environ(), "GRIDENGINE_BASE="+testenv.ClusterVariable("SGE_ROOT"), "GRIDENGINE_PORT="+testenv.ClusterVariable("SGE_QMASTER_PORT"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("starting the host again: %v: %s", err, out)

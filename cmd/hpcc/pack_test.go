@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPackKilled kills processes of a packed job at random moments: workers, their supervisors, the

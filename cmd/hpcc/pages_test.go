@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/condapackage"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condapackage"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 const (
@@ -38,7 +38,7 @@ func allPages(t *testing.T) []string {
 }
 
 // TestPages runs the first example of README.md and of every page twice in one store, as the
-// user and without network, with the files of testdata/pages, a conda channel and a base image.
+// user and without network, with the files of testdata/corpora/pages, a conda channel and a base image.
 func TestPages(t *testing.T) {
 	testenv.Slow(t)
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestPages(t *testing.T) {
 			case "biggan.md":
 				s.dir = filepath.Join(s.dir, "biggan")
 			case "costs.md":
-				s.dir = "../../testdata/costs"
+				s.dir = "../../testdata/corpora/costs"
 			case "development.md", "libraries.md": // their examples are for the repository
 				s.dir, s.env = "../..", os.Environ()
 			}
@@ -128,14 +128,14 @@ type session struct {
 	env []string
 }
 
-// newSession returns a session of a user with the files of testdata/pages and a store that
+// newSession returns a session of a user with the files of testdata/corpora/pages and a store that
 // has the images that examples name. PATH has the programs of a host without a scheduler.
 func newSession(t *testing.T, root, channel, wheels string) *session {
 	top := t.TempDir()
 	t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwX", top).Run() }) // trees have the modes of their image
 	path := func(name string) string { return filepath.Join(top, name) }
-	testenv.Check(t, os.CopyFS(path("work"), os.DirFS("../../testdata/pages/files")))
-	testenv.Check(t, os.CopyFS(path("work/biggan"), os.DirFS("../../testdata/biggan")))
+	testenv.Check(t, os.CopyFS(path("work"), os.DirFS("../../testdata/corpora/pages/files")))
+	testenv.Check(t, os.CopyFS(path("work/biggan"), os.DirFS("../../testdata/corpora/biggan")))
 	testenv.Check(t, os.Symlink(wheels, path("work/wheels")))
 	testenv.Check(t, os.Symlink(filepath.Join(bin, "hpcc"), path("work/hpcc")))
 	testenv.Write(t, path("home/.condarc"), "channel_alias: "+condatest.FileURL(filepath.Dir(channel))+"\n")
@@ -146,7 +146,7 @@ func newSession(t *testing.T, root, channel, wheels string) *session {
 		testenv.Check(t, err)
 		testenv.Check(t, os.Symlink(program, filepath.Join(path("tools"), name)))
 	}
-	conda, err := filepath.Abs("../../testdata/pages/tools/conda")
+	conda, err := filepath.Abs("../../testdata/corpora/pages/tools/conda")
 	testenv.Check(t, err)
 	testenv.Check(t, os.Symlink(conda, path("tools/conda")))
 	s := &session{dir: path("work"), env: []string{"HOME=" + path("home"), "TMPDIR=" + path("tmp"), "HPCC_STORE=" + path("store"), "PATH=" + bin + ":" + path("tools"), "USER=" + os.Getenv("USER"),
@@ -176,7 +176,7 @@ func pageRoot(t *testing.T) string {
 		testenv.Check(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 	}
 	for name, tool := range map[string]string{"python": "python", "python3": "python", "jupyter": "jupyter"} {
-		text, err := os.ReadFile(filepath.Join("../../testdata/pages/tools", tool))
+		text, err := os.ReadFile(filepath.Join("../../testdata/corpora/pages/tools", tool))
 		testenv.Check(t, err)
 		testenv.Check(t, os.WriteFile(filepath.Join(root, "bin", name), text, 0o755))
 	}
@@ -195,7 +195,7 @@ func pageRoot(t *testing.T) string {
 // pageChannel returns a conda channel with the name conda-forge and a stand-in for python.
 func pageChannel(t *testing.T) string {
 	channel := filepath.Join(t.TempDir(), "conda-forge")
-	text, err := os.ReadFile("../../testdata/pages/tools/python")
+	text, err := os.ReadFile("../../testdata/corpora/pages/tools/python")
 	testenv.Check(t, err)
 	python := condapackage.Package{Name: "python", Version: "3.11.4", Build: "0"}
 	for _, name := range []string{"python", "python3", "python3.11"} {

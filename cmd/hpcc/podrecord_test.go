@@ -15,7 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // wrongMembers returns objects in which one member, at any depth, has another type than in t.

@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/screen"
+	"hpcc/testdata/helpers/screen"
 )
 
 // pty implements "pty COLUMNSxROWS COMMAND [ARG...]": it runs a command on a new terminal. It writes

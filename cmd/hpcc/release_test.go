@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestRelease makes a release of the same sources in two directories, the second with

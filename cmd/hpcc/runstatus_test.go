@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // smallTree creates the tree of a small image and the other files that TestRunRefusals needs.

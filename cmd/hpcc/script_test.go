@@ -22,13 +22,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"hpcc/runtime"
-	"hpcc/testdata/slowfs/mount"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/slowfs/mount"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // The programs of the tests: bin is the directory of hpcc as "make build" builds it. The hpcc in full
 // always starts the Go runtime and does not embed the program for images. load is a program with
-// known resource use (testdata/measure).
+// known resource use (testdata/helpers/measure).
 var bin, full, load string
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 // withPrograms builds hpcc as "make build" does, and then runs the tests. HPCC_TEST_BUILT names a
-// directory in which it builds only once, for slow machines (testdata/vm).
+// directory in which it builds only once, for slow machines (testdata/clusters/vm).
 type withPrograms struct{ *testing.M }
 
 func (w withPrograms) Run() int {
@@ -81,9 +81,9 @@ func buildAll(dir string) {
 		{"build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", filepath.Join(full, "hpcc"), "."},
 		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", small, "../start"},
 		{"build", "-tags", "entry", "-overlay", overlay, "-trimpath", "-ldflags", "-E hpcc_start", "-o", filepath.Join(bin, "hpcc"), "."},
-		{"build", "-o", load, "../../testdata/measure/load.go"},
-		{"build", "-o", filepath.Join(dir, "lacks"), "../../testdata/lacks"},
-		{"build", "-o", filepath.Join(dir, "slowfs"), "../../testdata/slowfs"},
+		{"build", "-o", load, "../../testdata/helpers/measure/load.go"},
+		{"build", "-o", filepath.Join(dir, "lacks"), "../../testdata/helpers/lacks"},
+		{"build", "-o", filepath.Join(dir, "slowfs"), "../../testdata/helpers/slowfs"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -183,7 +183,7 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"lsf": func() error { // see testdata/lsf/up.sh
+	"lsf": func() error { // see testdata/clusters/lsf/up.sh
 		if testenv.ClusterVariable("LSF_ENVDIR") == "" {
 			return fmt.Errorf("%w: LSF_ENVDIR does not name the directory of an LSF", errOptional)
 		}
@@ -197,15 +197,15 @@ var facilities = map[string]func() error{
 	"openpbs":   openPBS,
 	"kube":      kubeNode,
 	"kube-api":  kubeAPI,
-	"slurm-oci": func() error { // Slurm can run containers; see testdata/slurm/up.sh
+	"slurm-oci": func() error { // Slurm can run containers; see testdata/clusters/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(testenv.ClusterVariable("SLURM_CONF")), "oci.conf"))
 		return err
 	},
-	"slurm-disks": func() error { // each node has other files in the directory local; see testdata/slurm/up.sh
+	"slurm-disks": func() error { // each node has other files in the directory local; see testdata/clusters/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(testenv.ClusterVariable("SLURM_CONF")), "local"))
 		return err
 	},
-	"own-slurm": func() error { // a user can start a Slurm; see testdata/slurm/up.sh
+	"own-slurm": func() error { // a user can start a Slurm; see testdata/clusters/slurm/up.sh
 		for _, daemon := range []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"} {
 			if _, err := exec.LookPath(daemon); err != nil {
 				return err
@@ -275,7 +275,7 @@ var facilities = map[string]func() error{
 	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }
 
-// openPBS is the facility of testdata/openpbs. It is built from sources that CI does not have.
+// openPBS is the facility of testdata/clusters/openpbs. It is built from sources that CI does not have.
 func openPBS() error {
 	bin := os.Getenv("HPCC_TEST_OPENPBS")
 	if bin == "" {
@@ -380,7 +380,7 @@ func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strconv.Itoa(port))
 }
 
-// freePorts returns a port for a Slurm of testdata/slurm/up.sh, which also uses some ports above it. No
+// freePorts returns a port for a Slurm of testdata/clusters/slurm/up.sh, which also uses some ports above it. No
 // other test gets these ports.
 func freePorts() (int, error) {
 	givenPorts.Lock()

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"hpcc/runtime"
-	"hpcc/testdata/slowfs/mount"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/slowfs/mount"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A slowStore is a directory on a network file system, with a store and an image.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"hpcc/store"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestStartIsTheSame compares starts before the Go runtime (cmd/start/bare) with the full program, for

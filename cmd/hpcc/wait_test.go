@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	faulty "hpcc/testdata/hostile"
+	faulty "hpcc/testdata/helpers/hostile"
 )
 
 // servers are the misbehaving servers of scripts, by $SERVED.

@@ -15,11 +15,11 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // corpusList is the list of the environment files.
-const corpusList = "../../testdata/environment-corpus.txt"
+const corpusList = "../../testdata/corpora/environments.txt"
 
 // A counted file has the numbers of rows that testdata/corpus/count.py found, which has no code in
 // common with hpcc.
@@ -40,7 +40,7 @@ type corpusTally struct {
 func TestEnvironmentCorpus(t *testing.T) {
 	dir := os.Getenv("HPCC_TEST_ENVIRONMENTS")
 	if dir == "" {
-		t.Skip("needs the files of testdata/environment-corpus.txt: HPCC_TEST_ENVIRONMENTS names their directory")
+		t.Skip("needs the files of testdata/corpora/environments.txt: HPCC_TEST_ENVIRONMENTS names their directory")
 	}
 	testenv.Need(t, "python3 with yaml (Debian: python3-yaml)", exec.Command("/usr/bin/python3", "-c", "import yaml").Run())
 	list, err := os.ReadFile(corpusList)
@@ -58,7 +58,7 @@ func TestEnvironmentCorpus(t *testing.T) {
 			continue
 		}
 		if len(f) != 3 && (len(f) != 4 || f[3] != "refused") {
-			t.Fatalf("environment-corpus.txt: cannot read the line %q", s.Text())
+			t.Fatalf("environments.txt: cannot read the line %q", s.Text())
 		}
 		files++
 		repositories[f[0]] = true
@@ -72,7 +72,7 @@ func TestEnvironmentCorpus(t *testing.T) {
 		t.Run(name, func(t *testing.T) { tally.compare(t, filepath.Join(dir, name), want, len(f) == 4) })
 	}
 	if files < 450 || len(repositories) < 60 {
-		t.Errorf("environment-corpus.txt has %d files of %d repositories; want 450 of 60", files, len(repositories))
+		t.Errorf("environments.txt has %d files of %d repositories; want 450 of 60", files, len(repositories))
 	}
 	var b strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(table)) {

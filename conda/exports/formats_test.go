@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"hpcc/conda/pip"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden results anew")

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestInclude follows "-r" and "-c" rows from requirements.txt and from "pip:".

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"hpcc/conda/solve"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A pixiCase is a manifest, read for linux-64, with the lines of its description that must be there.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // prefixA holds the files of an environment as conda, mamba and pip write them.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/conda/pip"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // The lock files in testdata/exports are from public repositories: uv.lock and uv-script.lock from

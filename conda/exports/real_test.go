@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestRealFiles reads the smallest files of public repositories that show a defect which hpcc had:
-// testdata/environment-corpus.txt lists their repositories.
+// testdata/corpora/environments.txt lists their repositories.
 func TestRealFiles(t *testing.T) {
 	t.Chdir("testdata/real")
 	for _, c := range []struct {

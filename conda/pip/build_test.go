@@ -20,8 +20,8 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
 	"hpcc/store"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A testSdist is a source archive that a test creates.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // projectDir creates a project named demo-lib whose build makes a wheel.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // from returns options that use only the index and resolve dependencies.

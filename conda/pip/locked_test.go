@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
+	"hpcc/testdata/helpers/condatest"
 )
 
 // lockedRow returns a row of a lock file with wheels of the given tags.

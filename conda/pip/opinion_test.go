@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/text"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestChoice checks which file of a version is chosen for which target.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"hpcc/conda/layer"
-	"hpcc/testdata/condatest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/condatest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // pyTarget is python 3.11 on linux-64 with glibc 2.36.

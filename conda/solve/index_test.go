@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // An index is a set of channels that both solvers read, with spec lists.

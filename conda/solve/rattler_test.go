@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A comparison is a spec list with the results of both solvers.
@@ -28,13 +28,13 @@ type comparison struct {
 	confirmed rattlerResult // the result of rattler if hpcc's packages are requested, too
 }
 
-// A rattlerResult is a result of testdata/rattler/solve.mjs.
+// A rattlerResult is a result of testdata/helpers/rattler/solve.mjs.
 type rattlerResult struct {
 	Packages []string // name=version=build; nil without a solution
 	Error    string
 }
 
-// rattlerCase is a request to testdata/rattler/solve.mjs.
+// rattlerCase is a request to testdata/helpers/rattler/solve.mjs.
 type rattlerCase struct {
 	Specs     []string         `json:"specs"`
 	Channels  []string         `json:"channels"`
@@ -50,7 +50,7 @@ func TestRattler(t *testing.T) {
 	testenv.NeedProgram(t, "node")
 	modules := os.Getenv("HPCC_TEST_RATTLER")
 	_, err := os.Stat(filepath.Join(modules, "node_modules/@conda-org/rattler/package.json"))
-	testenv.Need(t, "rattler's solver for node in HPCC_TEST_RATTLER (npm ci in a copy of testdata/rattler)", err)
+	testenv.Need(t, "rattler's solver for node in HPCC_TEST_RATTLER (npm ci in a copy of testdata/helpers/rattler)", err)
 	root := t.TempDir()
 	var all, differ []*comparison
 	for _, x := range indexes(t, root) {
@@ -192,7 +192,7 @@ func runRattler(t *testing.T, root, modules string, all []*comparison, pinned bo
 	}
 	b, err := json.Marshal(input)
 	testenv.Check(t, err)
-	cmd := exec.CommandContext(t.Context(), "node", "../../testdata/rattler/solve.mjs", modules)
+	cmd := exec.CommandContext(t.Context(), "node", "../../testdata/helpers/rattler/solve.mjs", modules)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(b), &stderr
 	out, err := cmd.Output()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"hpcc/runtime/runconf"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // FuzzWrapper checks that a wrapper contains the arguments that were written to it, for all paths of

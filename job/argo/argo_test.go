@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"hpcc/job"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestDebug(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/results"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestArtifactOfOneFile: a file of a known size is not copied to a local file. One of an unknown size is,

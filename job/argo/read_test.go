@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 const wfHead = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {generateName: train-}\nspec:\n"
@@ -111,8 +111,8 @@ func compareYAML(t *testing.T, text string, got []byte) {
 func TestExamples(t *testing.T) {
 	dir := os.Getenv("HPCC_TEST_WORKFLOWS")
 	_, err := os.Stat(dir)
-	testenv.Need(t, "the files of testdata/workflow-corpus.txt in HPCC_TEST_WORKFLOWS", err)
-	list, err := os.ReadFile("../../testdata/workflow-corpus.txt")
+	testenv.Need(t, "the files of testdata/corpora/workflows.txt in HPCC_TEST_WORKFLOWS", err)
+	list, err := os.ReadFile("../../testdata/corpora/workflows.txt")
 	testenv.Check(t, err)
 	workflows := 0
 	for line := range strings.Lines(string(list)) {
@@ -150,7 +150,7 @@ func TestExamples(t *testing.T) {
 	}
 	t.Logf("hpcc accepts %d workflows", workflows)
 	if workflows < 150 {
-		t.Errorf("workflow-corpus.txt has %d workflows; want 150", workflows)
+		t.Errorf("workflows.txt has %d workflows; want 150", workflows)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/job/kube"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"hpcc/job/kube"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 // TestMeasuredSteps checks the message of a failed step, in which Argo puts its own text before

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"hpcc/job/invoke"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestRelativeKubeconfig: kubectl does not run in the user's directory.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // writeJob writes a submitted job to its directory below dir.

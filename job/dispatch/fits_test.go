@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestTimeMin checks the directives for the time that a scheduler may cut the limit to.

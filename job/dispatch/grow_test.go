@@ -11,8 +11,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // growing submits a job with four tasks to a toy. Tasks 1 and 3 ended for lack of memory, 2 failed.

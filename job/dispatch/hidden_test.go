@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestHidden checks that tests do not see the commands of any batch system on this machine.

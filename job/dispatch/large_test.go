@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"hpcc/job"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestManifests has a real API server validate the manifest of every recorded job.
@@ -19,7 +19,7 @@ func TestManifests(t *testing.T) {
 				for name, text := range around(t) {
 					list = append(list, jobtest.Manifest{Name: "around-" + name, Text: text})
 				}
-				list = append(list, goldenManifests(t, "../../testdata/biggan/*.yaml")...) // the example of docs/biggan.md
+				list = append(list, goldenManifests(t, "../../testdata/corpora/biggan/*.yaml")...) // the example of docs/biggan.md
 			}
 			jobtest.CheckManifests(t, string(target), list)
 		})

@@ -12,8 +12,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/testdata/bigstore"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/bigstore"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // manyJobs is the number of jobs in the stores of the tests below.

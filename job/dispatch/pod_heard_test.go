@@ -13,8 +13,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/web"
 )
 

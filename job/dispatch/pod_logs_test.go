@@ -12,7 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestLostLog: a node's error message for a lost log is not a log, and does not overwrite

@@ -10,8 +10,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMeasuredWorkflow checks that each step of a workflow is measured against its own requests.

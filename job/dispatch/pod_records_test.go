@@ -11,7 +11,7 @@ import (
 	"hpcc/job/argo"
 	"hpcc/job/batch"
 	"hpcc/job/kube"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestArgoRecords derives task records from workflow nodes twice; the second poll changes nothing.

@@ -10,8 +10,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A counting is a toy that counts its queries, which can fail.

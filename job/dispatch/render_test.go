@@ -18,8 +18,8 @@ import (
 	"hpcc/job"
 	"hpcc/job/kube"
 	"hpcc/job/node"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -331,7 +331,7 @@ func rendered(t *testing.T, r rendering) string {
 		got = regexp.MustCompile(`--parallel=\d+`).ReplaceAllString(got, "--parallel=N")
 	}
 	if r.target.Pods() && !r.job.Interactive {
-		return withNotes(got, notes) // testdata/kube has the server itself look
+		return withNotes(got, notes) // testdata/clusters/kube has the server itself look
 	}
 	check := exec.Command("bash", "-n")
 	check.Stdin = strings.NewReader(got)

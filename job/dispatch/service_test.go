@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/text"
 )
 

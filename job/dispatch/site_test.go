@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // sitesOf reads texts as files, in their order.

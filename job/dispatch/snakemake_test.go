@@ -11,7 +11,7 @@ import (
 	"hpcc/job/field"
 	"hpcc/job/snakemake"
 	"hpcc/job/translate"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // snakemakeBody is the part of a job script that follows the line of its properties.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPodServer runs the script that starts the SSH server in a pod, with the shells of images.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // argoJobs are those of pods that workflows have as well, and several in order.

@@ -18,8 +18,8 @@ import (
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
 	"hpcc/job/translate"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A toy is a batch system with one queue in memory. It shows what a new one needs: the six

@@ -12,7 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestUsageRow: rates are those between the first and the last sample, whatever a record says.

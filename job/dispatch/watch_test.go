@@ -12,8 +12,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // A watchServer answers for a Job whose tasks wait until a stream reports their start.

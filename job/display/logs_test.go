@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestStepWriter has whole lines of several steps, each behind its name.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestGridEngineQueue parses output that was recorded from Grid Engine 8.1.9.

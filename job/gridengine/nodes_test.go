@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestGridEngineNodes(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"hpcc/job/dialect"
 	"hpcc/job/dispatch"
 	"hpcc/job/jobscript"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPrelude runs, for each scheduler that scripts are written for, one that

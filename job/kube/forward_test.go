@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPodTunnelBeginsAgain: kubectl gives up with the first connection that nobody takes in the pod, as

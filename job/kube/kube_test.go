@@ -8,7 +8,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 // TestTakenBack: of what kubectl says when it was refused, the objects that it had made.

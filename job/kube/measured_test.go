@@ -13,8 +13,8 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/metrics"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // measuredPod is a pod whose program has ended.

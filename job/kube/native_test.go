@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"hpcc/job"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestNativeRefused checks the messages for fields that --native cannot set, with their line.
@@ -71,7 +71,7 @@ var nativeSeeds = []string{
 func TestNativePatch(t *testing.T) {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
 	_, err := os.Stat(cluster)
-	testenv.Need(t, "kubectl below HPCC_TEST_KUBE (testdata/kube/up.sh api starts a server)", err)
+	testenv.Need(t, "kubectl below HPCC_TEST_KUBE (testdata/clusters/kube/up.sh api starts a server)", err)
 	for _, text := range append(nativeSeeds, strings.Join(nativeSeeds[:3], "\n")) {
 		pod := nativePod(text)
 		plain, err := pod.plain()

@@ -8,8 +8,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestRecord checks the records of a task that is retried, rerun, and retried again, after each query of

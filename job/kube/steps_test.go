@@ -12,7 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // cannedAPI answers requests by the path and records them. Other paths do not exist.

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestLSFQueue parses output that was recorded from volclava 2.2, which is compatible with LSF.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 func TestLSFNodes(t *testing.T) {
@@ -66,7 +66,7 @@ func FuzzLSFNodes(f *testing.F) {
 	})
 }
 
-// TestVolclava parses the answers of a cluster of testdata/lsf/up.sh with an array.
+// TestVolclava parses the answers of a cluster of testdata/clusters/lsf/up.sh with an array.
 func TestVolclava(t *testing.T) {
 	nodes := hosts(jobtest.Recorded(t, volclava+"bhosts-w.txt"))
 	queues(capacity.NodeIndex(nodes), jobtest.Recorded(t, volclava+"bqueues-l.txt"))

@@ -11,7 +11,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 	"hpcc/text"
 )
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // newRunner returns a runner for a job in a new directory, and the text that its program appends to a file.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMeasuredMoves checks that an attempt's measurements are renamed along with its record.

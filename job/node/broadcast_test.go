@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // fakeEach returns an argv for Broadcast.Each that prints lines, as if nodes had.

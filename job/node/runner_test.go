@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestEndGroupReaps checks that endGroup reaps the orphans of a task whose parent this process has

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Run(m) }

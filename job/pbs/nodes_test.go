@@ -10,8 +10,8 @@ import (
 
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestPBSNodes(t *testing.T) {

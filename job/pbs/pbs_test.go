@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/job/batch"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPBSQueue parses output that was recorded from OpenPBS 23.06.06. Most jobs lack the fields

@@ -3,7 +3,7 @@ package pbs
 import (
 	"testing"
 
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 func TestPBSUsed(t *testing.T) {

@@ -3,7 +3,7 @@ package quantity
 import (
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Run(m) }

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // archive returns an archive of headers; a regular file has Size bytes.

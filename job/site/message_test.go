@@ -8,7 +8,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMessage: a job arrives with the files that its arguments name.

@@ -9,7 +9,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 // TestFits computes starts at noon on four nodes with four processors and 4G each; n3 and n4

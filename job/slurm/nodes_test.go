@@ -9,7 +9,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/capacity"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 // at is the cluster of the recordings, as seen at a moment.

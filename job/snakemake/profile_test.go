@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/job"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite the profiles in testdata")

@@ -10,7 +10,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/translate"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // complexes is the start of the output of "qconf -sc".

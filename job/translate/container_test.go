@@ -7,7 +7,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/translate"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // containerLines are options that start a program in an image, in the forms of public job scripts, with the image and

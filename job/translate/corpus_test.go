@@ -15,7 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/field"
 	"hpcc/job/translate"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 // directive matches the directives of each dialect, independently of package dialect.

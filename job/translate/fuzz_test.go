@@ -13,7 +13,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/field"
 	"hpcc/job/translate"
-	"hpcc/testdata/jobtest"
+	"hpcc/testdata/helpers/jobtest"
 )
 
 // fuzzDialect checks that for any input and every target a translation ends, has a fate for

@@ -15,7 +15,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/field"
 	"hpcc/job/translate"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestPodBody compares the body of scripts for pods, and the rows of its lines, with the files of

@@ -22,8 +22,8 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/job/field"
 	"hpcc/job/translate"
-	"hpcc/testdata/jobtest"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/jobtest"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite the recorded translations")

@@ -6,7 +6,7 @@ import (
 
 	"hpcc/job/dispatch"
 	"hpcc/job/translate"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestTraps covers differences between dialects that often break translations, with the

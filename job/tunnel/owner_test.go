@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestParseSocketRow(t *testing.T) {

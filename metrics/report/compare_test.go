@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // compared reads two systems with n runs each.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/html"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // hostile is text that an attacker may put into a name.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // spoil overwrites a run's file.

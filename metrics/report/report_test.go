@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 var update = flag.Bool("update", false, "update the golden files")

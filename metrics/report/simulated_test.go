@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // simulated describes a system whose records the tests write.

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // result returns a number that was reported once.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"hpcc/metrics"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // unfinished writes a record without a footer, with a sample each 50 s.

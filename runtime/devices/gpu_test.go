@@ -17,7 +17,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/runtime/rootfs"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // ldCache returns a loader's cache as ldconfig writes it. With old, a table in the old

@@ -12,7 +12,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/rootfs"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestMPILauncher checks that the launcher's files are bound unless they are already visible.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"hpcc/runtime/accounts"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestNewName(t *testing.T) {

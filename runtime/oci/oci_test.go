@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // minimal is the smallest configuration that is accepted.

@@ -8,7 +8,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/runtime/process"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMain(m *testing.M) {

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // endingVariable is set for copies of this program that end in a way of endings.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestHostNetwork(t *testing.T) {

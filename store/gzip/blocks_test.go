@@ -6,7 +6,7 @@ import (
 	"math/rand"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestWriter copies streams block by block. It checks that the output has the order of the input.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // sample returns n bytes of one kind of data.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"hpcc/testdata/condapackage"
+	"hpcc/testdata/helpers/condapackage"
 )
 
 // subdirs are conda's names for architectures.

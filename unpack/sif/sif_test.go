@@ -17,7 +17,7 @@ import (
 	format "github.com/apptainer/sif/v2/pkg/sif"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Run(m) }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ulikunitz/xz"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // TestWalkHostile checks that the reader refuses corrupt files with a reason.

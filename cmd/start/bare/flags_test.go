@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"hpcc/envfile"
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // stack lays out argv, variables and ids as the kernel does.

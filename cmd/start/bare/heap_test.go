@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/testenv"
+	"hpcc/testdata/helpers/testenv"
 )
 
 // allowed matches functions of Go that need neither heap nor goroutine. Functions that panic or
