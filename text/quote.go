@@ -14,8 +14,10 @@ func Quote(s string) string {
 	}) < 0 && s[0] != '~' {
 		return s
 	}
-	return "'" + strings.NewReplacer("'", `'\''`, "\n#", "\n''#").Replace(s) + "'"
+	return "'" + quoting.Replace(s) + "'"
 }
+
+var quoting = strings.NewReplacer("'", `'\''`, "\n#", "\n''#")
 
 // QuoteAlways quotes an argument even where [Quote] need not: csh and fish have other special characters.
 func QuoteAlways(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -30,17 +32,21 @@ func Arguments(list []string) string {
 }
 
 // CommandLine returns argv as a command line of the shell, which [Words] reads, too. It quotes a program
-// whose name looks like an assignment: as the first word, A=b would set a variable.
+// whose name means something else as the first word: A=b sets a variable, if begins a compound command.
 func CommandLine(argv []string) string {
-	if len(argv) > 0 && isAssignment(argv[0]) {
+	if len(argv) > 0 && (isAssignment(argv[0]) || strings.Contains(reserved, " "+argv[0]+" ")) {
 		return strings.TrimSuffix(QuoteAlways(argv[0])+" "+Arguments(argv[1:]), " ")
 	}
 	return Arguments(argv)
 }
 
-// isAssignment reports whether the shell reads an unquoted word as NAME=VALUE.
+// reserved has the reserved words of bash (bash(1), RESERVED WORDS) that [Quote] does not quote.
+const reserved = " case coproc do done elif else esac fi for function if in select then until while time "
+
+// isAssignment reports whether the shell reads an unquoted word as NAME=VALUE or NAME+=VALUE.
 func isAssignment(word string) bool {
 	name, _, found := strings.Cut(word, "=")
+	name = strings.TrimSuffix(name, "+")
 	return found && name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r != '_' && (r|0x20 < 'a' || r|0x20 > 'z') && (r < '0' || r > '9')
 	})

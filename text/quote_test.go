@@ -23,8 +23,9 @@ func TestQuote(t *testing.T) {
 
 // TestCommandLine checks that bash runs the first argument as a program, even if it looks like an assignment.
 func TestCommandLine(t *testing.T) {
-	for _, argv := range [][]string{{"A=b", "x"}, {"_a1=", "x"}, {"=b"}, {"1a=b"}, {"--a=b"}, {"./a=b", "c=d"}} {
-		out, err := exec.Command("bash", "-c", "command_not_found_handle() { printf '%s\\0' \"$@\"; }\n"+CommandLine(argv)).CombinedOutput()
+	for _, argv := range [][]string{{"A=b", "x"}, {"_a1=", "x"}, {"=b"}, {"1a=b"}, {"--a=b"}, {"./a=b", "c=d"},
+		{"a+=b", "x"}, {"if", "x"}, {"time", "x"}, {"coproc", "x"}, {"function", "x"}, {"esac"}, {"in", "x"}, {"echo2", "if"}} {
+		out, err := exec.Command("bash", "-c", "PATH=\ncommand_not_found_handle() { printf '%s\\0' \"$@\"; }\n"+CommandLine(argv)).CombinedOutput()
 		if want := strings.Join(argv, "\x00") + "\x00"; string(out) != want && !strings.Contains(string(out), argv[0]+": No such file") {
 			t.Errorf("bash runs %q as %q (%v)", CommandLine(argv), out, err)
 		}
