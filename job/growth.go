@@ -149,9 +149,32 @@ const nearLimit = 0.97
 // moreMemory is the part of the [Task.Problem] of a task that the scheduler killed for its memory.
 const moreMemory = "it used more memory than it requested"
 
-// SetKilled records that a scheduler killed the task because it used more memory than it requested.
-func (t *Task) SetKilled(scheduler string) {
-	t.Problem = scheduler + " killed it because " + moreMemory
+// Explain completes the record of a task by an end of which its scheduler reports. It reports whether that adds
+// something.
+func (t *Task) Explain(end End, scheduler string) bool {
+	switch {
+	case end.Memory:
+		t.Problem = scheduler + " killed it because " + moreMemory
+	case t.stopped() && end.State == Done && !t.AtLimit:
+		t.Stop = "" // what asked the program to stop did not end the task
+	case t.Ended() && end.State == Stopped:
+		t.Stop = StopCancelled
+	case t.Ended() && !(t.stopped() && end.State == Failed):
+		return false
+	case end.State == Stopped:
+		t.Stop, t.Problem = StopCancelled, scheduler+": "+end.Why
+	case end.State == Failed:
+		t.Problem = scheduler + ": " + end.Why
+	}
+	if !t.Ended() {
+		if t.End = end.At; t.End.IsZero() {
+			t.End = time.Now()
+		}
+		if t.Start.IsZero() || t.End.Before(t.Start) { // the clocks of the nodes differ
+			t.Start = t.End
+		}
+	}
+	return true
 }
 
 // Lacked reports whether a task ended because it had too little memory or time, by its record.
@@ -170,6 +193,8 @@ func (t *Task) Lacked(asked Request) (memory, late bool) {
 		return strings.Contains(t.Problem, moreMemory), strings.Contains(t.Problem, "time limit")
 	case t.OOMKills > 0 && !terminated, killed && t.full(asked):
 		return true, false
+	case t.stopped():
+		return false, t.AtLimit
 	}
 	return false, reached && (killed || terminated)
 }

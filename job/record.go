@@ -35,6 +35,8 @@ type Task struct {
 	Exit     int             `json:"exit"`         // -1 when a signal ended it
 	Signal   string          `json:"signal,omitempty"`
 	Problem  string          `json:"problem,omitempty"`   // why the program did not run
+	Stop     string          `json:"stop,omitempty"`      // the signal that asked the program to stop, or StopCancelled
+	AtLimit  bool            `json:"at_limit,omitempty"`  // the signal warned of the time limit
 	Output   string          `json:"output,omitempty"`    // absolute
 	Errors   string          `json:"errors,omitempty"`    // file of standard error, if separate; absolute
 	PID      int             `json:"pid,omitempty"`       // of the program, on Host
@@ -54,8 +56,17 @@ type Task struct {
 // Ended reports whether the task has ended.
 func (t *Task) Ended() bool { return !t.End.IsZero() }
 
-// OK reports whether the task succeeded.
-func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
+// StopCancelled is the Stop of a task that someone cancelled, according to the batch system.
+const StopCancelled = "cancelled"
+
+// OK reports whether the task succeeded. The end of a program that was asked to stop is no success: it may
+// have saved its state.
+func (t *Task) OK() bool { return t.clean() && t.Stop == "" }
+
+// stopped reports whether the program ended with status 0 after a signal asked it to stop.
+func (t *Task) stopped() bool { return t.clean() && t.Stop != "" && t.Stop != StopCancelled }
+
+func (t *Task) clean() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
 
 // FileName returns the name of the task's record in the job's directory.
 func (t *Task) FileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
@@ -414,6 +425,12 @@ func (t *Task) Ending() string {
 		return "out of memory"
 	case t.Signal != "":
 		return t.Signal
+	case t.stopped() && t.AtLimit:
+		return "status 0 after " + t.Stop + ", which warned of its time limit"
+	case t.stopped():
+		return "status 0 after " + t.Stop
+	case t.clean() && t.Stop == StopCancelled:
+		return "status 0 after it was cancelled"
 	}
 	return fmt.Sprintf("status %d", t.Exit)
 }
@@ -421,6 +438,6 @@ func (t *Task) Ending() string {
 // Taken reports whether the task ended like one whose node was taken away: the scheduler
 // sends SIGTERM, and then SIGKILL. Some send SIGINT first.
 func (t *Task) Taken() bool {
-	return t.Ended() && (t.Signal == "SIGINT" || t.Exit == 128+int(syscall.SIGINT) || t.Signal == "SIGTERM" ||
+	return t.Ended() && (t.stopped() || t.Signal == "SIGINT" || t.Exit == 128+int(syscall.SIGINT) || t.Signal == "SIGTERM" ||
 		t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }

@@ -28,6 +28,9 @@ type Run struct {
 	// or "".
 	Signal string `json:"signal,omitempty"`
 	Usage  Usage  `json:"usage"`
+	// Stops names the signals that this process received before the program's end and that may
+	// have asked it to stop, such as SIGTERM or SIGUSR1, in the order of their arrival.
+	Stops []string `json:"-"`
 
 	// OOMKills is the number of processes in the program's cgroup that the kernel killed for lack
 	// of memory, if [Options] requests it. It is 0 if other programs share the cgroup.
@@ -139,7 +142,7 @@ func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	rec.watch(cmd)
 	err = cmd.Wait()
 	r.End = time.Now()
-	signals.stop()
+	r.Stops = signals.stop()
 	if cmd.ProcessState != nil {
 		r.take(cmd.ProcessState)
 	}

@@ -70,12 +70,19 @@ var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 type caught struct {
 	signals chan os.Signal
 	ended   chan struct{}
+	done    chan struct{} // closed when pass has returned
+
+	stops []string // the first signal of each kind that may ask the program to stop, in order
 }
+
+// stops lists the signals by which people and schedulers ask programs to stop, or to save their state.
+var stops = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGXCPU,
+	syscall.SIGUSR1, syscall.SIGUSR2}
 
 // catch starts receiving signals. Signals that this process inherited as ignored, as under
 // nohup, stay ignored: handling them would reset them for the program as well.
 func catch() *caught {
-	c := &caught{make(chan os.Signal, 16), make(chan struct{})}
+	c := &caught{signals: make(chan os.Signal, 16), ended: make(chan struct{}), done: make(chan struct{})}
 	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored),
 		syscall.SIGCONT)...) // an empty list would mean all signals
 	return c
@@ -83,6 +90,7 @@ func catch() *caught {
 
 // pass forwards received signals until stop.
 func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
+	defer close(c.done)
 	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
 	if apart {
 		to = -to
@@ -90,6 +98,7 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	for {
 		select {
 		case s := <-c.signals:
+			c.note(s)
 			select {
 			case <-c.ended:
 				return
@@ -105,10 +114,27 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	}
 }
 
-// stop ends forwarding, because the program was waited for and its pid may be reused.
-// Signals until close are discarded: schedulers send them to the program and to this process,
-// which only completes its record.
-func (c *caught) stop() { close(c.ended) }
+func (c *caught) note(s os.Signal) {
+	if name := signalName(s.(syscall.Signal)); slices.Contains(stops, s) && !slices.Contains(c.stops, name) {
+		c.stops = append(c.stops, name)
+	}
+}
+
+// stop ends forwarding, because the program was waited for and its pid may be reused. It returns the signals
+// that may have asked the program to stop. Schedulers send these to the program and to this process, so some
+// may have come after the end. Later signals are discarded until close.
+func (c *caught) stop() (stops []string) {
+	close(c.ended)
+	<-c.done
+	for {
+		select {
+		case s := <-c.signals:
+			c.note(s)
+		default:
+			return c.stops
+		}
+	}
+}
 
 func (c *caught) close() { signal.Stop(c.signals) }
 

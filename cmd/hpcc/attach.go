@@ -109,7 +109,7 @@ func (a *attachArgs) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := sub.Running(ctx, s.Jobs(), index, sayLine)
+	t, err := sub.RunningTask(ctx, s.Jobs(), index, sayLine)
 	if ctx.Err() != nil {
 		return exitStatus(128 + int(syscall.SIGINT))
 	}

@@ -60,7 +60,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := sub.Running(ctx, s.Jobs(), a.task, sayLine)
+	t, err := sub.RunningTask(ctx, s.Jobs(), a.task, sayLine)
 	if err != nil {
 		return err
 	}

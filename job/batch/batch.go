@@ -91,17 +91,10 @@ type UsageCounter interface {
 	Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error)
 }
 
-// An Accountant returns how tasks of a job ended, by the batch system's own index and according to
-// its accounting. Tasks that ended in other ways than an [Ending] describes are missing.
+// An Accountant returns how tasks of jobs ended according to its accounting, by native ID and by the batch
+// system's own index. Tasks of which that does not tell are missing. The result counts besides an error.
 type Accountant interface {
-	Endings(ctx context.Context, id string) (map[int]Ending, error)
-}
-
-// An Ending is a success of a task or, if it was Killed, an end because the task used more memory
-// than it requested.
-type Ending struct {
-	At     time.Time // zero: unknown
-	Killed bool
+	Endings(ctx context.Context, ids []string) (map[string]map[int]job.End, error)
 }
 
 // An Execer runs commands on the node of a running task. hpcc attach and hpcc forward

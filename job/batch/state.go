@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"iter"
 	"strings"
 	"time"
@@ -25,31 +26,20 @@ func Table(list string, columns int) iter.Seq[[]string] {
 // not know or that has ended.
 type State struct {
 	Running, Waiting int               // number of tasks
-	States           map[int]TaskState // tasks in the queue, by the batch system's own index; set by Add
+	States           map[int]job.Queue // tasks in the queue, by the batch system's own index; set by Add
 	Reason           string            // why tasks wait, as the batch system puts it; if none do, why the job never started
 	Alive            bool              // the job has not ended, but the states of its tasks are unknown
 	Tasks            []Attempt         // records of the tasks, if the batch system keeps them
 	Done, Failed     []int             // tasks, by hpcc's index, that have ended and of which the batch system has not given a record
 }
 
-// A TaskState is what a batch system does with a task. The zero value is a task that it does not
-// know or that has ended.
-type TaskState uint8
-
-// States of tasks.
-const (
-	TaskEnding  TaskState = iota + 1 // the batch system ends or cleans up the task; it may queue the task again
-	TaskWaiting                      // queued, held or suspended
-	TaskRunning
-)
-
 // Add counts a task in the queue. index is 0 if the job is not an array.
-func (s *State) Add(index int, state TaskState) {
+func (s *State) Add(index int, state job.Queue) {
 	if s.States == nil {
-		s.States = map[int]TaskState{}
+		s.States = map[int]job.Queue{}
 	}
 	s.States[index] = max(s.States[index], state)
-	if state == TaskWaiting {
+	if state == job.QueueWaiting {
 		s.Waiting++
 	} else {
 		s.Running++
@@ -64,6 +54,16 @@ func Explain(jobs map[string]State, reasons map[string]string) {
 			jobs[id] = s
 		}
 	}
+}
+
+// EachEnding is [Accountant.Endings] of a batch system that reports on one job at a time.
+func EachEnding(ids []string, endings func(id string) (map[int]job.End, error)) (ends map[string]map[int]job.End, err error) {
+	ends = map[string]map[int]job.End{}
+	for _, id := range ids {
+		of, e := endings(id)
+		ends[id], err = of, errors.Join(err, e)
+	}
+	return ends, err
 }
 
 // Indices returns the function for [Description.Index] of a batch system that counts the tasks of an

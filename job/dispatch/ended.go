@@ -51,30 +51,24 @@ type endedJob struct {
 	Site      string     `json:"site,omitempty"`
 	Submitted time.Time  `json:"submitted"`
 	Cancelled time.Time  `json:"cancelled,omitzero"`
-	Total     int        `json:"total"`
-	Done      int        `json:"done"`
-	Failed    []int      `json:"failed,omitempty"`
-	Stopped   int        `json:"stopped,omitempty"`
-	Lost      int        `json:"lost,omitempty"`
-	Reason    string     `json:"reason,omitempty"`
-	User      string     `json:"user,omitempty"`
-	Started   time.Time  `json:"started,omitzero"`
-	Ended     time.Time  `json:"ended,omitzero"`
+	job.Counts
+	Reason  string    `json:"reason,omitempty"`
+	User    string    `json:"user,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
 }
 
 // status returns the state of the job, without its tasks. j has the name of the job and nothing else.
 func (e *endedJob) status(j *job.Job) *Status {
 	s := &Submission{ID: e.ID, Native: e.Native, Cluster: Cluster{Target: e.Target, Site: e.Site},
 		Submitted: e.Submitted, Cancelled: e.Cancelled, Job: j}
-	return &Status{brief: true, Submission: s, Total: e.Total, Done: e.Done, Failed: e.Failed,
-		Stopped: e.Stopped, Lost: e.Lost, Reason: e.Reason, User: e.User, Started: e.Started, Ended: e.Ended}
+	return &Status{brief: true, Submission: s, Counts: e.Counts, Reason: e.Reason, User: e.User, Started: e.Started, Ended: e.Ended}
 }
 
 // ended returns the cached form of a state.
 func (s *Status) ended(changed int64) *endedJob {
 	return &endedJob{ID: s.ID, Changed: changed, Name: s.Job.Name, Native: s.Native, Target: s.Target,
-		Site: s.Site, Submitted: s.Submitted, Cancelled: s.Cancelled,
-		Total: s.Total, Done: s.Done, Failed: s.Failed, Stopped: s.Stopped, Lost: s.Lost, Reason: s.Reason,
+		Site: s.Site, Submitted: s.Submitted, Cancelled: s.Cancelled, Counts: s.Counts, Reason: s.Reason,
 		User: s.User, Started: s.Started, Ended: s.Ended}
 }
 

@@ -119,7 +119,7 @@ func (s *Submission) Forward(ctx context.Context, dir string, index int, f Forwa
 	if err != nil {
 		return nil, fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	t, err := s.Running(ctx, dir, index, report)
+	t, err := s.RunningTask(ctx, dir, index, report)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 	"hpcc/job/quantity"
 	"hpcc/text"
 )
@@ -64,7 +63,7 @@ func (s *Submission) Grow(ctx context.Context, dir string, onNode bool) (texts [
 	}
 	sizes := map[job.Request][]int{}
 	for _, t := range st.Tasks {
-		requeued := st.requeued[t.Index] && (!onNode || st.queue[t.Index] == batch.TaskWaiting)
+		requeued := st.requeued[t.Index] && (!onNode || st.queue[t.Index] == job.QueueWaiting)
 		if s.Grows(&t) && !requeued {
 			to, _ := s.Job.Grow(&t, s.request(t.Index))
 			sizes[to] = append(sizes[to], t.Index)

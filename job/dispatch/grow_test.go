@@ -134,11 +134,12 @@ func TestRerunSizes(t *testing.T) {
 // TestSubmitting checks that a task counts as waiting while hpcc submits it again.
 func TestSubmitting(t *testing.T) {
 	now := time.Now()
-	s := &Status{Submission: &Submission{Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-2") }), Reruns: []Rerun{{Submitted: now, Array: jobtest.Array(t, "2")}}}, Total: 2}
-	if s.reconcile(now); s.Waiting != 1 || s.Lost != 1 {
+	s := &Status{Submission: &Submission{Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-2") }), Reruns: []Rerun{{Submitted: now, Array: jobtest.Array(t, "2")}}}}
+	s.answer = job.Listed
+	if s.judge(now); s.Waiting != 1 || s.Lost != 1 {
 		t.Errorf("%d wait, %d are lost; want 1 and 1", s.Waiting, s.Lost)
 	}
-	if s.reconcile(now.Add(2 * submitTime)); s.Waiting != 0 || s.Lost != 2 {
+	if s.judge(now.Add(2 * submitTime)); s.Waiting != 0 || s.Lost != 2 {
 		t.Errorf("later %d wait, %d are lost; want 0 and 2", s.Waiting, s.Lost)
 	}
 }

@@ -79,7 +79,7 @@ func TestHeardLater(t *testing.T) {
 				{Task: job.Task{Native: "x-main-1", Start: begun.Add(time.Hour), End: begun.Add(2 * time.Hour)}, Last: true},
 			}}}
 			st.unkept = st.renew(ctx, filepath.Join(dir, "x"), known)
-			st.countKept(s.queueState(known))
+			st.judgeKept(s.queueState(known))
 		}
 		testenv.Check(t, os.Mkdir(filepath.Join(dir, "x"), 0o755))
 		for _, code = range c.codes {

@@ -88,8 +88,11 @@ func (s *Status) failure() string {
 		why = "it left no record of its end: the scheduler killed it, or its node failed"
 	}
 	records := s.records()
-	for _, k := range s.Failed {
+	for _, k := range s.over {
 		t := records[k]
+		if t == nil {
+			continue
+		}
 		if why = t.Ending(); t.Problem == "" && t.Taken() {
 			why += ", as after a cancellation, preemption, or the loss of its node"
 		}
@@ -150,8 +153,8 @@ func (p *polled) query(ctx context.Context, dir string) error {
 			silent = errors.Join(silent, err)
 			continue
 		}
+		accountAll(ctx, dir, list, invoke.ShortTimeout)
 		for _, st := range list {
-			st.account(ctx, dir, invoke.ShortTimeout)
 			p.note(st)
 		}
 	}

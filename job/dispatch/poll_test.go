@@ -27,7 +27,7 @@ func (s *counting) Query(ctx context.Context, ids []string) (map[string]batch.St
 	}
 	known, err := s.toy.Query(ctx, ids)
 	for id, q := range known { // a job without an array
-		q.Add(0, batch.TaskWaiting)
+		q.Add(0, job.QueueWaiting)
 		known[id] = q
 	}
 	return known, err

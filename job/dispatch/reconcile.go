@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"hpcc/job"
@@ -13,22 +14,8 @@ import (
 	"hpcc/text"
 )
 
-// The state of a task follows from the record of its last attempt, which "hpcc task" writes next
-// to the program, and from the scheduler's queue. The record says how an attempt ended. The
-// queue says what runs, and what will run again.
-//
-//	record        queue              state of the task
-//	success       any                done
-//	failure       waiting, running   waiting, running: the scheduler has requeued the task
-//	failure       ending             running, for at most endingTime: the scheduler may requeue it
-//	failure       absent             failed; stopped, if it ended after the job was cancelled
-//	none, open    waiting            waiting: a task with an open record lost its node
-//	none, open    running, ending    running
-//	any           absent             waiting, while hpcc submits the task again
-//	none, open    absent             done, if the scheduler's accounting says so; else lost, or
-//	                                 stopped, if the job was cancelled
-//
-// Rerun, Cancel, Wait and the commands that print states all use this table, so that:
+// A task's state follows from its facts: see [job.Facts.Decide]. Rerun, Cancel, Wait and the commands that
+// print states all use it, so that:
 //
 //   - hpcc never causes two live attempts of a task. Rerun submits only tasks that are failed,
 //     lost or stopped, and a second Rerun waits for the first one.
@@ -36,50 +23,58 @@ import (
 //     [node.Runner] without a run of the program.
 //   - Cancel ends tasks that are queued again, and Wait waits for them.
 //
-// A task may end between the reading of the records and that of the queue, so countQueued reads the
+// A task may end between the reading of the records and that of the queue, so judgeQueued reads the
 // records again before it takes a task for failed or lost.
 
-// endingTime is for how long a failed task counts as running while the scheduler cleans up. A
-// node that has died can stay in this state for days.
-const endingTime = time.Minute
-
-// reconcile counts the tasks by the table above.
-func (s *Status) reconcile(now time.Time) {
+// judge counts the tasks by the facts that are known now.
+func (s *Status) judge(now time.Time) {
 	records := s.records()
-	s.Done, s.Failed, s.Running, s.Waiting, s.Stopped, s.Lost = 0, nil, 0, 0, 0, 0
-	s.requeued, s.unfinished = map[int]bool{}, nil
-	for _, k := range s.indices() {
+	s.Counts, s.requeued, s.active, s.over, s.ask, s.unrecorded = job.Counts{}, map[int]bool{}, nil, nil, nil, 0
+	indices := s.indices()
+	if s.Job.Workflow != nil { // its steps appear as they start, until it is over
+		if indices = slices.Sorted(maps.Keys(records)); !s.Over || len(indices) == 0 {
+			s.Add(0, job.Waiting)
+		}
+	}
+	for _, k := range indices {
 		if s.survey.Succeeded.Has(k) {
-			s.Done++
+			s.Add(k, job.Done)
 			continue
 		}
-		t, state := records[k], s.queue[k]
-		ended := t != nil && t.Ended()
-		if ended && state == batch.TaskEnding && now.Sub(t.End) > endingTime {
-			state = 0
+		f := job.Facts{Record: records[k], Answer: s.answer, Queue: s.queue[k], Sending: s.submitting(k, now),
+			Cancelled: s.Cancelled, Retrying: s.triesAgain(records[k])}
+		if end, ok := s.ends[k]; ok {
+			f.End = &end
 		}
-		switch {
-		case ended && t.OK():
-			s.Done++
-			continue
-		case state == batch.TaskWaiting, state == 0 && s.submitting(k, now):
-			s.Waiting++
-		case state != 0:
-			s.Running++
-		case ended:
-			s.countEnded(t)
-		default:
-			s.unfinished = append(s.unfinished, k)
-		}
-		if ended && state != 0 {
+		v := f.Decide(now)
+		s.Add(k, v.State)
+		if v.Again {
 			s.requeued[k] = true
 		}
+		switch v.State {
+		case job.Waiting, job.Running:
+			s.active = append(s.active, k)
+		case job.Failed, job.Stopped, job.Lost:
+			s.over = append(s.over, k)
+		}
+		if v.Ask {
+			s.ask = append(s.ask, k)
+		}
+		unrecorded := f.End != nil && (f.Record == nil || !f.Record.Ended())
+		if unrecorded && s.keeper() != nil && (s.only == nil || slices.Contains(s.only, k)) {
+			s.unrecorded++
+		}
 	}
-	if s.Cancelled.IsZero() {
-		s.Lost = len(s.unfinished)
-	} else {
-		s.Stopped += len(s.unfinished)
+}
+
+// triesAgain reports whether a packed job, unless it has ended itself, runs a failed task again.
+// Other jobs move the records of attempts that are not the last ones aside.
+func (s *Status) triesAgain(t *job.Task) bool {
+	first := 0
+	if n := len(s.Reruns); n > 0 {
+		first = s.Reruns[n-1].First
 	}
+	return t != nil && s.Job.Packed() && s.Job.Retry.Again(t) && t.Attempt-first < s.Job.Retry.Times
 }
 
 // records returns the records of the tasks by index.
@@ -101,35 +96,22 @@ func (s *Status) requeuedText() string {
 	return text
 }
 
-// countEnded counts a task that has ended and that the scheduler does not have again.
-func (s *Status) countEnded(t *job.Task) {
-	switch {
-	case t.OK():
-		s.Done++
-	case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // Cancelled has a resolution of one second
-		s.Stopped++
-	default:
-		s.Failed = append(s.Failed, t.Index)
-	}
-}
-
 // mayReturn reports whether the scheduler could have requeued failed tasks, after preemption,
 // the loss of a node, or on request. Only its queue shows that.
 func (s *Status) mayReturn() bool {
-	return len(s.Failed) > 0 && s.Cancelled.IsZero() && s.Target != job.Local && s.keeper() == nil && !s.Job.Interactive
+	return len(s.Failed)+s.Stopped > 0 && s.Cancelled.IsZero() && s.Target != job.Local && s.keeper() == nil && !s.Job.Interactive
 }
 
-// taken reports whether a failed task ended like one whose node was taken away.
+// taken reports whether a task that did not succeed ended like one whose node was taken away.
 func (s *Status) taken() bool {
 	records := s.records()
-	return slices.ContainsFunc(s.Failed, func(k int) bool { return records[k] != nil && records[k].Taken() })
+	return slices.ContainsFunc(s.over, func(k int) bool { return records[k] != nil && records[k].Taken() })
 }
 
-// read reads the records of the job's tasks and counts them without the scheduler's queue.
+// read reads the records of the job's tasks and counts them without the scheduler.
 func (s *Status) read(dir string) error {
 	err := s.readTasks(dir)
-	s.Total, s.Done, s.Failed, s.Running, s.Stopped = s.Job.Count(), 0, nil, 0, 0
-	s.count()
+	s.judge(time.Now())
 	return err
 }
 
@@ -142,88 +124,88 @@ func (s *Status) refresh(ctx context.Context, dir string, limit time.Duration) e
 	return settle(ctx, dir, []*Status{s}, limit)
 }
 
-// account asks the scheduler's accounting about tasks whose records do not show how they ended, and
-// completes the records. Lost tasks have none: the disk was full, the file system did not answer, or
-// the scheduler killed hpcc, too. A scheduler without an accounting, or one that does not answer within
+// accountAll asks the accounting of schedulers, once each, about tasks whose records do not show how they
+// ended, and completes the records. Lost tasks have none: the disk was full, the file system did not answer,
+// or the scheduler killed hpcc, too. A scheduler without an accounting, or one that does not answer within
 // limit, changes nothing.
-func (s *Status) account(ctx context.Context, dir string, limit time.Duration) {
-	to, ok := systemOf(s.Target).(batch.Accountant)
-	open := s.unexplained()
-	if !ok || len(open) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.Within(ctx), limit)
-	defer cancel()
-	records, found := s.records(), map[int]job.Task{}
-	for _, n := range slices.Backward(s.submitted()) {
-		ends := map[int]batch.Ending{}
-		if slices.ContainsFunc(slices.Collect(maps.Keys(open)), n.has) {
-			ends, _ = to.Endings(ctx, n.id)
+func accountAll(ctx context.Context, dir string, list []*Status, limit time.Duration) {
+	open := map[string][]*Status{} // by cluster
+	for _, st := range list {
+		if _, ok := systemOf(st.Target).(batch.Accountant); ok && !st.brief && len(st.unexplained()) > 0 {
+			open[st.key()] = append(open[st.key()], st)
 		}
-		for k, end := range ends {
-			if k, ok = s.indexOf(n.array, k); !ok || !open[k] {
+	}
+	var g sync.WaitGroup
+	for _, list := range open {
+		g.Go(func() {
+			ctx, cancel := context.WithTimeout(list[0].Within(ctx), limit)
+			defer cancel()
+			var ids []string
+			for _, st := range list {
+				ids = append(ids, st.natives()...)
+			}
+			ends, _ := systemOf(list[0].Target).(batch.Accountant).Endings(ctx, ids)
+			for _, st := range list {
+				st.account(dir, ends)
+			}
+		})
+	}
+	g.Wait()
+}
+
+// account completes the records of tasks by the ends of their native jobs.
+func (s *Status) account(dir string, known map[string]map[int]job.End) {
+	if s.ends == nil {
+		s.ends = map[int]job.End{}
+	}
+	open, records, title := s.unexplained(), s.records(), descriptionOf(s.Target).Title
+	var found []job.Task // that had no record
+	for _, n := range slices.Backward(s.submitted()) {
+		for k, end := range known[n.id] {
+			k, ok := s.indexOf(n.array, k)
+			if !ok || !open[k] {
 				continue
 			}
-			t := job.Task{Index: k, Native: n.id}
-			if records[k] != nil {
-				t = *records[k]
+			s.ends[k] = end
+			t := records[k]
+			if t == nil {
+				t = &job.Task{Index: k, Native: n.id}
 			}
-			if explain(&t, end, descriptionOf(s.Target).Title) {
-				_ = t.Write(filepath.Join(dir, s.ID)) // else the next status asks again
-				found[k] = t
+			if !t.Explain(end, title) {
+				continue
+			}
+			_ = t.Write(filepath.Join(dir, s.ID)) // else the next status asks again
+			if records[k] == nil {
+				found = append(found, *t)
 			}
 		}
 		maps.DeleteFunc(open, func(k int, _ bool) bool { return n.has(k) }) // earlier attempts do not count
 	}
-	s.Tasks = slices.DeleteFunc(s.Tasks, func(t job.Task) bool { return !found[t.Index].End.IsZero() })
-	s.Tasks = slices.AppendSeq(s.Tasks, maps.Values(found))
+	s.Tasks = append(s.Tasks, found...)
 	slices.SortFunc(s.Tasks, func(a, b job.Task) int { return a.Index - b.Index })
-	s.reconcile(time.Now())
+	s.judge(time.Now())
 }
 
-// unexplained returns the tasks whose records do not show how they ended: lost ones, and those that
-// the scheduler may have killed because they used more memory than they requested.
+// unexplained returns the tasks whose records do not show how they ended: lost ones, those that were
+// asked to stop, and those that the scheduler may have killed because they used more memory than they
+// requested.
 func (s *Status) unexplained() map[int]bool {
 	open := map[int]bool{}
-	if s.Job.Packed() { // the accounting knows only the allocation
+	if s.Job.Packed() || s.Job.Interactive { // the accounting knows only the allocation
 		return open
 	}
-	if s.Lost > 0 {
-		for _, k := range s.unfinished {
-			open[k] = true
-		}
-	}
 	records := s.records()
-	for _, k := range s.Failed {
-		if s.Cancelled.IsZero() && records[k] != nil && records[k].Exceeded(s.request(k)) {
+	for _, k := range s.ask {
+		if t := records[k]; t == nil || !t.Ended() || t.Stop != "" || t.Exceeded(s.request(k)) {
 			open[k] = true
 		}
 	}
 	return open
 }
 
-// explain completes the record of a task by the scheduler's accounting. It reports whether that adds
-// something.
-func explain(t *job.Task, end batch.Ending, scheduler string) bool {
-	if end.Killed {
-		t.SetKilled(scheduler)
-	} else if t.Ended() {
-		return false
-	}
-	if !t.Ended() {
-		if t.End = end.At; t.End.IsZero() {
-			t.End = time.Now()
-		}
-		if t.Start.IsZero() || t.End.Before(t.Start) { // the clocks of the nodes differ
-			t.Start = t.End
-		}
-	}
-	return true
-}
-
 // states returns the states of the job's tasks in the queue, by hpcc's index.
-func (s *Submission) states(known map[string]batch.State) map[int]batch.TaskState {
-	out := map[int]batch.TaskState{}
+func (s *Submission) states(known map[string]batch.State) map[int]job.Queue {
+	out := map[int]job.Queue{}
 	for _, n := range s.submitted() {
 		for k, state := range known[n.id].States {
 			if k, ok := s.indexOf(n.array, k); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,93 +15,58 @@ import (
 	"hpcc/testdata/helpers/testenv"
 )
 
-// TestReconcile checks the state of a task for each record and each state in the queue, and
-// whether Rerun would submit it.
-func TestReconcile(t *testing.T) {
-	now := time.Now()
-	attempt := func(end time.Time, exit int, signal string) []job.Task {
-		return []job.Task{{Index: 7, Start: now.Add(-time.Hour), End: end, Exit: exit, Signal: signal}}
-	}
-	good, bad, old := attempt(now, 0, ""), attempt(now, 3, ""), attempt(now.Add(-2*endingTime), 3, "")
-	killed, open := attempt(now, -1, "SIGTERM"), attempt(time.Time{}, 0, "")
-	const absent = batch.TaskState(0)
-	for _, c := range []struct {
-		what      string
-		record    []job.Task
-		queue     batch.TaskState
-		want      string
-		rerun     bool
-		cancelled string // the state if the job was cancelled before the end of the task
-	}{
-		{"success", good, absent, "done", false, "done"},
-		{"success", good, batch.TaskEnding, "done", false, "done"},
-		{"success", good, batch.TaskWaiting, "done", false, "done"},
-		{"success", good, batch.TaskRunning, "done", false, "done"},
-		{"failure", bad, absent, "failed", true, "cancelled"},
-		{"failure", bad, batch.TaskEnding, "running", false, "running"},
-		{"old failure", old, batch.TaskEnding, "failed", true, "cancelled"},
-		{"old failure", old, batch.TaskWaiting, "waiting", false, "waiting"},
-		{"failure", bad, batch.TaskWaiting, "waiting", false, "waiting"},
-		{"failure", bad, batch.TaskRunning, "running", false, "running"},
-		{"killed", killed, absent, "failed", true, "cancelled"},
-		{"killed", killed, batch.TaskWaiting, "waiting", false, "waiting"},
-		{"none", nil, absent, "lost", true, "cancelled"},
-		{"none", nil, batch.TaskEnding, "running", false, "running"},
-		{"none", nil, batch.TaskWaiting, "waiting", false, "waiting"},
-		{"none", nil, batch.TaskRunning, "running", false, "running"},
-		{"open", open, absent, "lost", true, "cancelled"},
-		{"open", open, batch.TaskEnding, "running", false, "running"},
-		{"open", open, batch.TaskWaiting, "waiting", false, "waiting"},
-		{"open", open, batch.TaskRunning, "running", false, "running"},
-	} {
-		for _, cancelled := range []time.Time{{}, now.Add(-time.Second)} {
-			want := c.want
-			if !cancelled.IsZero() {
-				want = c.cancelled
-			}
-			s := &Status{Submission: &Submission{Cancelled: cancelled, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "7") })}, Total: 1, Tasks: c.record}
-			s.queue = map[int]batch.TaskState{7: c.queue}
-			s.reconcile(now)
-			what := fmt.Sprintf("%s, queue %d, cancelled %v", c.what, c.queue, !cancelled.IsZero())
-			if got := s.State(); got != want {
-				t.Errorf("%s: %s; want %s", what, got, want)
-			}
-			if n := s.Done + len(s.Failed) + s.Running + s.Waiting + s.Stopped + s.Lost; n != 1 {
-				t.Errorf("%s: the task counts as %d tasks: %+v", what, n, s)
-			}
-			if got := len(s.again()) == 1; got != c.rerun {
-				t.Errorf("%s: rerun %v; want %v", what, got, c.rerun)
-			}
-		}
-	}
-}
-
 // TestStates checks that indices of a batch system become those of hpcc, with reruns.
 func TestStates(t *testing.T) {
 	s := &Submission{Native: "1", Cluster: Cluster{Target: "gridengine"}, Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "0-20:5") }),
 		Reruns: []Rerun{{Native: "2", Array: jobtest.Array(t, "5,20")}}}
 	var first, second batch.State
-	first.Add(1, batch.TaskRunning)
-	first.Add(2, batch.TaskEnding)
-	second.Add(1, batch.TaskWaiting)
-	second.Add(2, batch.TaskRunning)
-	second.Add(3, batch.TaskRunning) // not in the array
+	first.Add(1, job.QueueRunning)
+	first.Add(2, job.QueueEnding)
+	second.Add(1, job.QueueWaiting)
+	second.Add(2, job.QueueRunning)
+	second.Add(3, job.QueueRunning) // not in the array
 	got := s.states(map[string]batch.State{"1": first, "2": second, "3": first})
-	want := map[int]batch.TaskState{0: batch.TaskRunning, 5: batch.TaskWaiting, 20: batch.TaskRunning}
+	want := map[int]job.Queue{0: job.QueueRunning, 5: job.QueueWaiting, 20: job.QueueRunning}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("states: %v; want %v", got, want)
 	}
 	s.Reruns[0].Array = jobtest.Array(t, "15")
 	for _, k := range []int{0, 1, 15} {
 		var one batch.State
-		one.Add(k, batch.TaskWaiting)
-		if got := s.states(map[string]batch.State{"2": one}); len(got) != 1 || got[15] != batch.TaskWaiting {
+		one.Add(k, job.QueueWaiting)
+		if got := s.states(map[string]batch.State{"2": one}); len(got) != 1 || got[15] != job.QueueWaiting {
 			t.Errorf("states of a rerun of one task, which the scheduler numbers %d: %v; want task 15", k, got)
 		}
 	}
 	s.Job.Array, s.Reruns = job.Array{}, nil
-	if got := s.states(map[string]batch.State{"1": first}); len(got) != 1 || got[0] != batch.TaskRunning {
+	if got := s.states(map[string]batch.State{"1": first}); len(got) != 1 || got[0] != job.QueueRunning {
 		t.Errorf("states of a job without an array: %v; want task 0 running", got)
+	}
+}
+
+// TestKeptCounts checks the counts of tasks by a cluster that says how many run and wait, but not which, and which of
+// the tasks a rerun would submit.
+func TestKeptCounts(t *testing.T) {
+	begun := []job.Task{{Index: 1, Start: time.Now(), End: time.Now()}, {Index: 2, Start: time.Now()}}
+	for _, c := range []struct {
+		known     batch.State
+		cancelled time.Time
+		want      job.Counts
+		over      string
+	}{
+		{batch.State{Running: 1, Waiting: 2}, time.Time{}, job.Counts{Total: 4, Done: 1, Running: 1, Waiting: 2}, "[]"},
+		{batch.State{Running: 1, Done: []int{3}}, time.Time{}, job.Counts{Total: 4, Done: 2, Running: 1, Lost: 1}, "[]"},
+		{batch.State{Done: []int{3}, Failed: []int{4}}, time.Time{}, job.Counts{Total: 4, Done: 2, Failed: []int{4}, Lost: 1}, "[2 4]"},
+		{batch.State{}, time.Time{}, job.Counts{Total: 4, Done: 1, Lost: 3}, "[2 3 4]"},
+		{batch.State{}, time.Now(), job.Counts{Total: 4, Done: 1, Stopped: 3}, "[2 3 4]"},
+		{batch.State{Alive: true}, time.Time{}, job.Counts{Total: 4, Done: 1, Running: 1, Waiting: 2}, "[]"},
+	} {
+		s := &Status{Submission: &Submission{Cluster: Cluster{Target: job.Kubernetes}, Cancelled: c.cancelled,
+			Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-4") })}, Tasks: begun}
+		s.judgeKept(c.known)
+		if !reflect.DeepEqual(s.Counts, c.want) || fmt.Sprint(s.over) != c.over {
+			t.Errorf("%+v, cancelled %v: %+v, %v to rerun; want %+v, %s", c.known, !c.cancelled.IsZero(), s.Counts, s.over, c.want, c.over)
+		}
 	}
 }
 
@@ -111,14 +77,20 @@ type accountingToy struct {
 	failed, killed int
 }
 
-func (a *accountingToy) Endings(_ context.Context, id string) (map[int]batch.Ending, error) {
-	ends := map[int]batch.Ending{}
-	for k := range a.queue[id].Job.Array.All() {
-		if k != a.failed {
-			ends[k] = batch.Ending{Killed: k >= a.killed}
+func (a *accountingToy) Endings(_ context.Context, ids []string) (map[string]map[int]job.End, error) {
+	return batch.EachEnding(ids, func(id string) (map[int]job.End, error) {
+		ends := map[int]job.End{}
+		for k := range a.queue[id].Job.Array.All() {
+			switch {
+			case k == a.failed:
+			case k >= a.killed:
+				ends[k] = job.End{State: job.Failed, Memory: true}
+			default:
+				ends[k] = job.End{State: job.Done}
+			}
 		}
-	}
-	return ends, nil
+		return ends, nil
+	})
 }
 
 // TestAccount checks that tasks without a record, or with one of their start, are done if the accounting says so, that
@@ -136,8 +108,8 @@ func TestAccount(t *testing.T) {
 	testenv.Check(t, begun.Write(filepath.Join(dir, sub.ID)))
 	for range 2 { // by the accounting, then by the records
 		st, err := sub.status(t.Context(), dir)
-		if err != nil || st.Done != 399 || st.Lost != 1 || fmt.Sprint(st.again()) != "[340]" {
-			t.Fatalf("%d done, %d lost, %v to rerun, %v; want 399, 1 and task 340", st.Done, st.Lost, st.again(), err)
+		if err != nil || st.Done != 399 || st.Lost != 1 || fmt.Sprint(st.over) != "[340]" {
+			t.Fatalf("%d done, %d lost, %v to rerun, %v; want 399, 1 and task 340", st.Done, st.Lost, st.over, err)
 		}
 	}
 	tasks, err := job.Tasks(filepath.Join(dir, sub.ID))

@@ -265,7 +265,7 @@ func (t *Site) readCache(dir string) ([]byte, time.Time, error) {
 
 // Sent adds a job that was submitted at the site to the cached answer.
 func (t *Site) Sent(dir string, s *Submission) error {
-	line, err := json.Marshal(&Status{Submission: s, Total: s.Job.Count(), Waiting: s.Job.Count()})
+	line, err := json.Marshal(&Status{Submission: s, Counts: job.Counts{Total: s.Job.Count(), Waiting: s.Job.Count()}})
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if err := st.refresh(ctx, dir, invoke.LongTimeout); err != nil {
 		return st, err
 	}
-	st.account(ctx, dir, invoke.LongTimeout)
+	accountAll(ctx, dir, []*Status{st}, invoke.LongTimeout)
 	return st, nil
 }
 
@@ -61,6 +61,13 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	if err != nil {
 		s.Cancelled = before // the job may still run
 		return false, errors.Join(err, s.write(home))
+	}
+	for k := range st.requeued { // they ended before, and would be failed
+		t := &job.Task{Index: k}
+		if job.ReadRecord(home, t.FileName(), t) && t.Ended() && !t.OK() {
+			t.Stop = job.StopCancelled
+			_ = t.Write(home)
+		}
 	}
 	if unkept != nil {
 		return true, fmt.Errorf("job %s is being cancelled, but some output of its tasks could not be saved: %w", s.ID, unkept)
@@ -128,7 +135,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string, to Rerun, check func
 	if err != nil {
 		return nil, nil, err
 	}
-	if tasks = st.again(); len(tasks) == 0 {
+	if tasks = st.over; len(tasks) == 0 {
 		if len(st.requeued) > 0 {
 			return nil, nil, fmt.Errorf("%s; wait for its end (hpcc wait %s), or cancel it first (hpcc cancel %s)",
 				st.requeuedText(), s.ID, s.ID)
@@ -305,19 +312,6 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 	s.Reruns[len(before)].Native, s.ended = again.Native, again.ended
 	again.noteNative(filepath.Dir(home))
 	return notes, s.write(home)
-}
-
-// again returns the tasks to rerun: those that failed or were stopped, and the lost ones. It
-// leaves out tasks that the scheduler has in its queue.
-func (s *Status) again() []int {
-	out := slices.Clone(s.unfinished)
-	for _, t := range s.Tasks {
-		if t.Ended() && !t.OK() && !s.requeued[t.Index] {
-			out = append(out, t.Index)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // retry lets the batch system itself rerun the failed tasks of a job.

@@ -69,31 +69,30 @@ func TestRunning(t *testing.T) {
 	testenv.Check(t, err)
 	for _, tt := range []struct {
 		what    string
-		status  Status
+		total   int
+		tasks   []job.Task
+		answer  job.Answer
 		index   int
 		want    int    // index of the task; -1: none yet
 		refused string // or a part of the error
 	}{
-		{"the only one", Status{Tasks: []job.Task{begun(0)}, Total: 1}, 0, 0, ""},
-		{"not begun", Status{Total: 1, Waiting: 1}, 0, -1, ""},
-		{"ended", Status{Tasks: []job.Task{over(0, 3, "")}, Total: 1}, 0, 0, "task 0 of job j ended at"},
-		{"killed", Status{Tasks: []job.Task{over(0, -1, "SIGKILL")}, Total: 1}, 0, 0, "SIGKILL"},
-		{"lost", Status{Tasks: []job.Task{begun(0)}, Total: 1, Lost: 1}, 0, 0, "lost: it started on n1"},
-		{"lost before it began", Status{Total: 1, Lost: 1}, 0, 0, "job j has ended: lost"},
-		{"one of three runs", Status{Tasks: []job.Task{over(1, 0, ""), begun(2)}, Total: 3}, AnyTask, 2, ""},
-		{"two of three run", Status{Tasks: []job.Task{begun(1), begun(3)}, Total: 3}, AnyTask, 0, "2 tasks of job j are running; name one, such as j.1"},
-		{"named, and the other waits", Status{Tasks: []job.Task{begun(1)}, Total: 3}, 2, -1, ""},
-		{"none of three yet", Status{Total: 3, Waiting: 3}, AnyTask, -1, ""},
-		{"all ended", Status{Tasks: []job.Task{over(1, 0, ""), over(2, 0, ""), over(3, 1, "")}, Total: 3}, AnyTask, 0, "job j has ended: failed"},
+		{"the only one", 1, []job.Task{begun(0)}, job.Silent, 0, 0, ""},
+		{"not begun", 1, nil, job.Silent, 0, -1, ""},
+		{"ended", 1, []job.Task{over(0, 3, "")}, job.Silent, 0, 0, "task 0 of job j ended at"},
+		{"killed", 1, []job.Task{over(0, -1, "SIGKILL")}, job.Silent, 0, 0, "SIGKILL"},
+		{"lost", 1, []job.Task{begun(0)}, job.Listed, 0, 0, "lost: it started on n1"},
+		{"lost before it began", 1, nil, job.Listed, 0, 0, "job j has ended: lost"},
+		{"one of three runs", 3, []job.Task{over(1, 0, ""), begun(2)}, job.Silent, AnyTask, 2, ""},
+		{"two of three run", 3, []job.Task{begun(1), begun(3)}, job.Silent, AnyTask, 0, "2 tasks of job j are running; name one, such as j.1"},
+		{"named, and the other waits", 3, []job.Task{begun(1)}, job.Silent, 2, -1, ""},
+		{"none of three yet", 3, nil, job.Silent, AnyTask, -1, ""},
+		{"all ended", 3, []job.Task{over(1, 0, ""), over(2, 0, ""), over(3, 1, "")}, job.Silent, AnyTask, 0, "job j has ended: failed"},
 	} {
-		s := tt.status
-		s.Submission = &Submission{ID: "j", Job: &job.Job{}}
-		if s.Total == 3 {
+		s := &Status{Submission: &Submission{ID: "j", Job: &job.Job{}}, Tasks: tt.tasks, answer: tt.answer}
+		if tt.total == 3 {
 			s.Job.Array = three
 		}
-		lost := s.Lost
-		s.count()
-		s.Lost = lost
+		s.judge(now)
 		got, err := s.running(tt.index)
 		switch {
 		case tt.refused != "":
@@ -147,7 +146,7 @@ func TestRunningWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	reported := ""
-	_, err := s.Running(ctx, dir, AnyTask, func(w string) { reported += w })
+	_, err := s.RunningTask(ctx, dir, AnyTask, func(w string) { reported += w })
 	if !errors.Is(err, context.DeadlineExceeded) || reported != "job j has not started; waiting" {
 		t.Errorf("%v, reported %q", err, reported)
 	}

@@ -51,10 +51,10 @@ func (s *Submission) indices() []int {
 	return slices.Collect(s.Job.Array.All())
 }
 
-// Running waits until a task runs and returns its record. With [AnyTask] it takes the only
+// RunningTask waits until a task runs and returns its record. With [AnyTask] it takes the only
 // task that runs. It calls report once with what it waits for. A task that has ended or can
 // never start is an error.
-func (s *Submission) Running(ctx context.Context, dir string, index int, report func(string)) (*job.Task, error) {
+func (s *Submission) RunningTask(ctx context.Context, dir string, index int, report func(string)) (*job.Task, error) {
 	if n := s.indices(); index == AnyTask && len(n) == 1 {
 		index = n[0]
 	}

@@ -26,15 +26,9 @@ import (
 // A Status is the state of a job.
 type Status struct {
 	*Submission
-	Total   int        `json:"total"`
-	Done    int        `json:"done"`
-	Failed  []int      `json:"failed,omitempty"` // indices of tasks that ended badly
-	Running int        `json:"running"`
-	Waiting int        `json:"waiting"`
-	Stopped int        `json:"stopped"`          // ended by cancelling the job, or not begun because of it
-	Lost    int        `json:"lost"`             // neither ended nor known to the scheduler
-	Reason  string     `json:"reason,omitempty"` // why tasks wait, or why lost ones never started, in the scheduler's words
-	Tasks   []job.Task `json:"-"`                // without the successful ones of a packed job
+	job.Counts
+	Reason string     `json:"reason,omitempty"` // why tasks wait, or why lost ones never started, in the scheduler's words
+	Tasks  []job.Task `json:"-"`                // without the successful ones of a packed job
 
 	User    string    `json:"user,omitempty"`   // the owner of the job's directory; a number if the name is unknown
 	Started time.Time `json:"started,omitzero"` // when the first task began
@@ -44,22 +38,36 @@ type Status struct {
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
-	survey     job.Records             // Succeeded has the successful tasks of a packed job
-	unkept     error                   // why records of the target's tasks could not be written
-	later      bool                    // no record was written, because the measured usage is not available yet
-	queue      map[int]batch.TaskState // states of tasks in the scheduler's queue
-	requeued   map[int]bool            // failed tasks that are in the scheduler's queue
-	only       []int                   // tasks whose records the caller needs; nil: all
-	unrecorded int                     // tasks that have ended and whose records a later query reads
-	current    bool                    // the scheduler has answered, and no record waits for a later query
-	unfinished []int                   // tasks without an end that the scheduler does not have: lost or stopped
-	changed    time.Time               // last change of the job's directory before the records were read; for an [Overview]
-	brief      bool                    // without tasks and requests
-	damaged    bool                    // there are unreadable records; for an [Overview]
+	survey     job.Records       // Succeeded has the successful tasks of a packed job
+	unkept     error             // why records of the target's tasks could not be written
+	later      bool              // no record was written, because the measured usage is not available yet
+	answer     job.Answer        // of the scheduler
+	queue      map[int]job.Queue // what the scheduler does with the tasks
+	ends       map[int]job.End   // of tasks that have ended and have no record of it
+	requeued   map[int]bool      // failed tasks that are in the scheduler's queue
+	only       []int             // tasks whose records the caller needs; nil: all
+	unrecorded int               // tasks that have ended and whose records a later query reads
+	current    bool              // the scheduler has answered, and no record waits for a later query
+	ask        []int             // tasks about which the accounting may know more
+	active     []int             // tasks that run or wait
+	over       []int             // tasks that neither run nor wait, and did not succeed
+	changed    time.Time         // last change of the job's directory before the records were read; for an [Overview]
+	brief      bool              // without tasks and requests
+	damaged    bool              // there are unreadable records; for an [Overview]
 }
 
 // Active reports whether a task runs or waits.
-func (s *Status) Active() bool { return s.Running+s.Waiting > 0 }
+func (s *Status) Active() bool { return s.Counts.Active() > 0 }
+
+// Unsuccessful returns the tasks that have ended without success, in order. It leaves out those that end when a job is
+// cancelled.
+func (s *Status) Unsuccessful() []int {
+	if !s.Cancelled.IsZero() || s.over == nil {
+		return s.Failed
+	}
+	records := s.records()
+	return slices.DeleteFunc(slices.Clone(s.over), func(k int) bool { return records[k] == nil || !records[k].Ended() })
+}
 
 // Elapsed returns the time from the start of the first task to now, or to the end of the last
 // task. It is 0 if no task has started.
@@ -86,6 +94,8 @@ func (s *Status) State() string {
 		return "lost"
 	case len(s.Failed)+s.Lost > 0:
 		return "failed"
+	case s.Stopped > 0:
+		return "stopped"
 	}
 	return "done"
 }
@@ -119,9 +129,9 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		list = append(list, st)
 	}
 	warnings = append(warnings, settleAll(ctx, dir, open)...)
+	accountAll(ctx, dir, list, invoke.ShortTimeout)
 	users := owners{}
 	for _, st := range list {
-		st.account(ctx, dir, invoke.ShortTimeout)
 		if fi, err := os.Stat(filepath.Join(dir, st.ID)); err == nil {
 			st.User = users.of(fi)
 		}
@@ -201,18 +211,18 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 	return warnings
 }
 
-// settle queries a cluster once about the open tasks of its jobs. If it does not answer,
-// they count as waiting.
+// settle queries a cluster once about the open tasks of its jobs. If it does not answer, the records
+// decide.
 func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
 	known, err := query(ctx, dir, list, limit)
+	if err != nil {
+		return err
+	}
+	var again error // of the queries about jobs that were submitted again meanwhile
 	for _, st := range list {
-		if err != nil {
-			st.Waiting = st.open() - st.Running
-			continue
-		}
 		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
-			st.countKept(st.queueState(known))
+			st.judgeKept(st.queueState(known))
 			if st.current = st.unkept == nil && !st.later && st.unrecorded == 0; st.unrecorded > 0 {
 				st.unkept = errors.Join(st.unkept,
 					fmt.Errorf("%s ended, and their records are not read yet; the next \"hpcc status\" goes on",
@@ -220,12 +230,14 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 			}
 			continue
 		}
-		st.countQueued(dir, known)
-		if len(st.unfinished) > 0 && st.resubmitted(dir) {
-			err = settle(ctx, dir, []*Status{st}, limit)
+		st.judgeQueued(dir, known)
+		if len(st.over) > 0 && st.resubmitted(dir) {
+			st.answer = job.Silent
+			st.judge(time.Now())
+			again = errors.Join(again, settle(ctx, dir, []*Status{st}, limit))
 		}
 	}
-	return err
+	return again
 }
 
 // query asks a cluster about jobs.
@@ -245,27 +257,27 @@ func query(ctx context.Context, dir string, list []*Status, limit time.Duration)
 	return c.Query(ctx, ids, limit)
 }
 
-// countQueued counts the tasks by the scheduler's queue and the records.
-func (s *Status) countQueued(dir string, known map[string]batch.State) {
+// judgeQueued counts the tasks by the scheduler's queue and the records.
+func (s *Status) judgeQueued(dir string, known map[string]batch.State) {
 	n := s.queueState(known)
-	if s.Job.Packed() && !n.Gone() { // the queue has only the allocation
-		n.Alive = true
-		if at, ok := pack.Read(filepath.Join(dir, s.ID)); ok {
-			s.Running = max(s.Running, at.Running)
+	packed := s.Job.Packed() && !n.Gone() // the queue has only the allocation
+	s.Reason = n.Reason
+	if n.Alive || packed {
+		s.answer = job.Alive
+		s.judge(time.Now())
+		if at, ok := pack.Read(filepath.Join(dir, s.ID)); packed && ok {
+			s.Spread(max(s.Running, at.Running), s.Waiting, job.Waiting)
 		}
-	}
-	if n.Alive { // the records show which tasks run
-		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
 		return
 	}
-	s.Reason, s.queue = n.Reason, s.states(known)
-	s.reconcile(time.Now())
-	if len(s.unfinished) == 0 && len(s.Failed) == 0 {
+	s.answer, s.queue = job.Listed, s.states(known)
+	s.judge(time.Now())
+	if len(s.over) == 0 {
 		return
 	}
 	// A task may have ended between the first reading of the records and the query.
 	if _, err := job.Readable(s.readTasks(dir)); err == nil {
-		s.reconcile(time.Now())
+		s.judge(time.Now())
 	}
 }
 
@@ -319,93 +331,38 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]batch.
 	return errors.Join(unmeasured, err, rerr)
 }
 
-// count counts the records by state.
-func (s *Status) count() {
-	if s.Job.Workflow != nil { // its steps appear as they start, until it is over
-		if s.Total = len(s.Tasks); !s.Over || s.Total == 0 {
-			s.Total++
-		}
-	}
-	s.Done = s.survey.Succeeded.Count
-	for i := range s.Tasks {
-		switch t := &s.Tasks[i]; {
-		case !t.Ended():
-			s.Running++
-		case !s.triesAgain(t):
-			s.countEnded(t)
-		}
-	}
-}
-
-// triesAgain reports whether a packed job, unless it has ended itself, runs a failed task again.
-// Other jobs move the records of attempts that are not the last ones aside.
-func (s *Status) triesAgain(t *job.Task) bool {
-	first := 0
-	if n := len(s.Reruns); n > 0 {
-		first = s.Reruns[n-1].First
-	}
-	return s.Job.Packed() && s.Job.Retry.Again(t) && t.Attempt-first < s.Job.Retry.Times
-}
-
-// withoutEnd returns the tasks without an end.
-func (s *Status) withoutEnd() []int {
-	records := s.records()
-	return slices.DeleteFunc(s.indices(), func(k int) bool {
-		return s.survey.Succeeded.Has(k) ||
-			(records[k] != nil && records[k].Ended())
-	})
-}
-
 // open returns the number of tasks without an end.
 func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
 
-// countUnrecorded counts the tasks that have ended and have no record yet, as unrecorded only those whose
-// records the caller needs.
-func (s *Status) countUnrecorded(n batch.State) {
-	records := s.records()
-	open := func(k int) bool { return records[k] == nil || !records[k].Ended() }
-	s.unrecorded = 0
-	note := func(k int) {
-		if s.only == nil || slices.Contains(s.only, k) {
-			s.unrecorded++
-		}
+// judgeKept counts the tasks of a cluster that keeps the records of tasks itself.
+func (s *Status) judgeKept(n batch.State) {
+	s.answer, s.Reason = job.Alive, ""
+	if s.later { // the scheduler knows more than the records
+		s.judge(time.Now())
+		return
 	}
-	for _, k := range n.Done {
-		if open(k) {
-			s.Done++
-			note(k)
+	s.Reason = n.Reason
+	if n.Alive {
+		s.judge(time.Now())
+		if s.Job.Workflow != nil && s.Running+n.Waiting > 0 { // steps that the records lack
+			s.Total, s.Waiting = s.Total+n.Waiting-1, s.Waiting+n.Waiting-1
 		}
+		return
+	}
+	s.ends = map[int]job.End{}
+	for _, k := range n.Done {
+		s.ends[k] = job.End{State: job.Done}
 	}
 	for _, k := range n.Failed {
-		if open(k) {
-			s.Failed = append(s.Failed, k)
-			note(k)
-		}
+		s.ends[k] = job.End{State: job.Failed}
 	}
-	slices.Sort(s.Failed)
-}
-
-// countKept counts the open tasks of a cluster that keeps the records of tasks itself.
-func (s *Status) countKept(n batch.State) {
-	if s.later { // the scheduler knows more than the records
-		s.Waiting = s.open() - s.Running
-		return
+	s.judge(time.Now())
+	lost := job.Lost
+	if !s.Cancelled.IsZero() {
+		lost = job.Stopped
 	}
-	if n.Alive {
-		if s.Job.Workflow != nil && s.Running+n.Waiting > 0 {
-			s.Total += n.Waiting - 1
-		}
-		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
-		return
-	}
-	s.Running, s.Waiting, s.Reason = n.Running, n.Waiting, n.Reason
-	s.countUnrecorded(n)
-	if s.unfinished = nil; !s.Active() {
-		s.unfinished = s.withoutEnd()
-	}
-	if lost := max(0, s.open()-s.Running-s.Waiting); s.Cancelled.IsZero() {
-		s.Lost = lost
-	} else {
-		s.Stopped += lost
+	if s.Spread(n.Running, n.Waiting, lost); !s.Active() {
+		s.over = append(s.over, s.active...)
+		slices.Sort(s.over)
 	}
 }

@@ -80,6 +80,9 @@ type Rerun struct {
 
 // natives returns the native IDs of the job, the latest last.
 func (s *Submission) natives() []string {
+	if s.Job.Interactive { // Native is a process of hpcc
+		return nil
+	}
 	ids := []string{s.Native}
 	for _, r := range s.Reruns {
 		if r.Native != "" && r.Native != s.Native { // a retried workflow keeps its ID
@@ -381,7 +384,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 		}
 		if p.due(n) || (ended > 0 && ended <= askSoon) {
 			err := st.refresh(ctx, dir, invoke.LongTimeout)
-			st.account(ctx, dir, invoke.LongTimeout)
+			accountAll(ctx, dir, []*Status{st}, invoke.LongTimeout)
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
 			}
@@ -414,13 +417,20 @@ func Verdict(ctx context.Context, dir, id string) (warnings []string, err error)
 	}
 	st := list[0]
 	line := fmt.Sprintf("job %s: %d of %s did not succeed", id, st.Total-st.Done, text.Count(st.Total, "task", "tasks"))
-	if st.Stopped > 0 {
+	switch {
+	case st.Stopped > 0 && !st.Cancelled.IsZero():
 		line += fmt.Sprintf(", %d of them because the job was cancelled", st.Stopped)
+	case st.Stopped > 0:
+		line += fmt.Sprintf(" (stopped: %d)", st.Stopped)
 	}
-	if len(st.Failed) == 0 {
+	switch {
+	case len(st.Failed) > 0:
+		line += ": " + job.Indices(st.Failed)
+	case st.Stopped > 0 && st.Cancelled.IsZero():
+		return warnings, text.Hint(errors.New(line), "\"hpcc status %s\" shows why; \"hpcc rerun %s\" runs them again", id, id)
+	default:
 		return warnings, errors.New(line)
 	}
-	line += ": " + job.Indices(st.Failed)
 	for _, t := range st.Tasks {
 		switch {
 		case t.OK():

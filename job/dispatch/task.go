@@ -44,6 +44,13 @@ type Work struct {
 func (w *Work) Run(ctx context.Context) (status int, err error) {
 	r := &w.Runner
 	r.Dir, r.Schedulers = filepath.Join(w.Jobs, w.Job), OnNode()
+	r.Warned = func() string {
+		sub, err := ReadJob(r.Dir)
+		if err != nil { // its script was submitted by hand
+			return ""
+		}
+		return sub.Job.Warning.Signal
+	}
 	r.Ready = func(ctx context.Context) error { return Succeeded(ctx, w.Jobs, w.Needs) }
 	if w.Pack != nil {
 		return w.runPack(ctx)

@@ -81,7 +81,7 @@ func (s *toy) Query(_ context.Context, ids []string) (map[string]batch.State, er
 		if r := s.queue[id]; r != nil && !s.ended[id] {
 			q := batch.State{Reason: "it plays"}
 			for k := range r.Job.Array.All() {
-				q.Add(k, batch.TaskWaiting)
+				q.Add(k, job.QueueWaiting)
 			}
 			out[id] = q
 		}

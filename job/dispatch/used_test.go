@@ -13,7 +13,7 @@ import (
 func TestLostUse(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	began := now.AddDate(-1, 0, 0)
-	st := &Status{Submission: &Submission{Job: &job.Job{CPUs: 8}}, Tasks: []job.Task{{Start: began}}, Total: 1, Lost: 1}
+	st := &Status{Submission: &Submission{Job: &job.Job{CPUs: 8}}, Tasks: []job.Task{{Start: began}}, Counts: job.Counts{Total: 1, Lost: 1}}
 	if u := st.use(nil, now); u.Wall != 0 || !u.Ended.Equal(began) {
 		t.Errorf("lost job: wall %s, ended at %s; want 0s and %s", u.Wall, u.Ended, began)
 	}
@@ -43,7 +43,7 @@ func TestContendedUse(t *testing.T) {
 		{`{"user_s":10,"system_s":0,"involuntary_switches":100}`, 0, false, true},
 	} {
 		task := job.Task{Start: now.Add(-time.Hour), End: now, Usage: []byte(c.usage)}
-		st := &Status{Submission: &Submission{Job: &job.Job{CPUs: 8}}, Tasks: []job.Task{task}, Total: 1, Done: c.done}
+		st := &Status{Submission: &Submission{Job: &job.Job{CPUs: 8}}, Tasks: []job.Task{task}, Counts: job.Counts{Total: 1, Done: c.done}}
 		if u := st.use(nil, now); u.Contended != c.contended || u.Failed != c.failed {
 			t.Errorf("%s, %d done: contended %v, failed %v", c.usage, c.done, u.Contended, u.Failed)
 		}

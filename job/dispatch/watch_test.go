@@ -94,7 +94,7 @@ func TestWatchForStart(t *testing.T) {
 		}}
 		s, dir := watchJob(t, server)
 		var reports []string
-		got, err := s.Running(t.Context(), dir, 7, func(text string) { reports = append(reports, text) })
+		got, err := s.RunningTask(t.Context(), dir, 7, func(text string) { reports = append(reports, text) })
 		if err != nil || got.Native != "x-6-abcde" || len(reports) != 1 {
 			t.Fatalf("%d tasks: %+v, %v, reports %q", tasks, got, err, reports)
 		}

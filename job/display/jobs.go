@@ -60,14 +60,18 @@ func details(out io.Writer, st *dispatch.Status) {
 		return
 	}
 	image(out, st)
-	shown := 0
+	shown, failed := 0, st.Unsuccessful()
 	for _, t := range st.Tasks {
-		if _, failed := slices.BinarySearch(st.Failed, t.Index); failed && shown < maxFailed {
+		if _, ok := slices.BinarySearch(failed, t.Index); ok && shown < maxFailed {
 			shown++
-			terminal.Rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
+			where := ""
+			if t.Host != "" {
+				where = " on " + t.Host
+			}
+			terminal.Rowf(out, "task %d%s%s: %s  %s\n", t.Index, params(t.Params), where, t.Ending(), t.Output)
 		}
 	}
-	if n := len(st.Failed) - shown; n > 0 {
+	if n := len(failed) - shown; n > 0 {
 		terminal.Rowf(out, "%d more failed; \"hpcc logs --failed %s\" shows the output of all\n", n, st.ID)
 	}
 	for _, line := range st.Lessons() {

@@ -342,7 +342,7 @@ func (l *Logs) follow(ctx context.Context) error {
 
 // followPod writes the log of a task's pod as it grows. If the task has ended, it writes the log of the last attempt.
 func (l *Logs) followPod(ctx context.Context) error {
-	t, err := l.Job.Running(ctx, l.Dir, l.want[0], l.Note)
+	t, err := l.Job.RunningTask(ctx, l.Dir, l.want[0], l.Note)
 	if err != nil && ctx.Err() == nil { // it has ended
 		return l.show(ctx)
 	}

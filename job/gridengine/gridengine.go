@@ -280,11 +280,11 @@ const maxReasons = 100
 func parseQueue(r io.Reader) (map[string]batch.State, error) {
 	jobs := map[string]batch.State{}
 	return jobs, eachElement(r, "job_list", func(row *row) {
-		s, state := jobs[row.ID], batch.TaskRunning
+		s, state := jobs[row.ID], job.QueueRunning
 		if strings.Contains(row.State, "d") { // qdel asked for its end
-			state = batch.TaskEnding
+			state = job.QueueEnding
 		} else if reason := waitReason(row.State); reason != "" {
-			s.Reason, state = reason, batch.TaskWaiting
+			s.Reason, state = reason, job.QueueWaiting
 		}
 		tasks, err := job.ParseArray(row.Tasks)
 		if err != nil || tasks.IsZero() {

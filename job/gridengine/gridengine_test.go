@@ -6,7 +6,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/testdata/helpers/testenv"
 )
@@ -27,7 +29,7 @@ func TestGridEngineQueue(t *testing.T) {
 			t.Errorf("job %s: %+v; want %+v", id, got[id], want)
 		}
 	}
-	if s := got["2"].States; s[16] != batch.TaskRunning || s[17] != batch.TaskWaiting || s[4] != 0 {
+	if s := got["2"].States; s[16] != job.QueueRunning || s[17] != job.QueueWaiting || s[4] != 0 {
 		t.Errorf("tasks of job 2: %v; want 16 running, 17 waiting, and no 4", s)
 	}
 	many := `<job_info><job_info><job_list state="pending"><JB_job_number>7</JB_job_number><state>qw</state><tasks>7-20:1,30,40-50:5</tasks></job_list></job_info></job_info>`
@@ -91,11 +93,17 @@ func TestEndings(t *testing.T) {
 	if got := endings(string(b)); len(got) != 1 || got[0].At.IsZero() {
 		t.Errorf("endings: %v; want one, of task 0", got)
 	}
-	account := func(task, failed, exit string) string {
-		return "taskid       " + task + "\nend_time     Sat Nov 21 00:28:35 2026\nfailed       " + failed + "\nexit_status  " + exit + "\n"
+	account := func(task, failed, exit, deleted string) string {
+		return "==============\ntaskid       " + task + "\nend_time     Sat Nov 21 00:28:35 2026\nfailed       " + failed + "\nexit_status  " + exit + "\ndeleted_by   " + deleted + "\n"
 	}
-	got := endings(account("1", "0", "0") + account("2", "0", "3") + account("3", "25  : rescheduling", "0") + account("4", "25  : rescheduling", "0") + account("4", "0", "0"))
-	if len(got) != 2 || got[1].At.IsZero() || got[4].At.IsZero() {
-		t.Errorf("endings: %v; want 1 and 4", got)
+	got := endings(account("1", "0", "0", "NONE") + account("2", "0", "3", "NONE") + account("3", "25  : rescheduling", "0", "NONE") +
+		account("4", "25  : rescheduling", "0", "NONE") + account("4", "0", "0", "NONE") + account("5", "100 : assumedly after job", "137", "bob@h1") +
+		account("6", "37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "NONE") + account("7", "26  : opening input/output file", "0", "NONE"))
+	at := time.Date(2026, 11, 21, 0, 28, 35, 0, time.Local)
+	want := map[int]job.End{1: {State: job.Done, At: at}, 2: {State: job.Failed, At: at, Why: "ended with status 3"}, 4: {State: job.Done, At: at},
+		5: {State: job.Stopped, At: at, Why: "deleted by bob@h1"}, 6: {State: job.Failed, At: at, Why: "ended at its time limit"},
+		7: {State: job.Failed, At: at, Why: "opening input/output file"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("endings: %v; want %v", got, want)
 	}
 }

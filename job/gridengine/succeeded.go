@@ -1,6 +1,7 @@
 package gridengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 )
@@ -50,9 +52,13 @@ func checkAccount(id, account string) error {
 	return nil
 }
 
-// Endings returns the successes of tasks of a job; see [batch.Accountant]. The accounting does not
-// show which limit ended a task.
-func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
+// Endings returns how tasks of jobs ended; see [batch.Accountant]. The accounting does not show which limit
+// of memory ended a task.
+func (System) Endings(ctx context.Context, ids []string) (map[string]map[int]job.End, error) {
+	return batch.EachEnding(ids, func(id string) (map[int]job.End, error) { return endingsOf(ctx, id) })
+}
+
+func endingsOf(ctx context.Context, id string) (map[int]job.End, error) {
 	out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
 	if err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting of job %s: %w", id, readError(out, err))
@@ -60,24 +66,46 @@ func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, err
 	return endings(string(out)), nil
 }
 
-// endings parses the output of "qacct -j". A job that was rescheduled has an account for each attempt.
-func endings(account string) map[int]batch.Ending {
-	ends := map[int]batch.Ending{}
-	index, end, failed := 0, time.Time{}, false
-	for line := range strings.Lines(account) {
-		key, value, _ := strings.Cut(line, " ")
-		switch value = strings.TrimSpace(value); key {
-		case "taskid":
-			index, _ = strconv.Atoi(value) // "undefined" if the job is not an array
-		case "end_time":
-			end, _ = time.ParseInLocation(time.ANSIC, value, time.Local)
-		case "failed":
-			failed = value != "0"
-		case "exit_status":
-			if !failed && value == "0" {
-				ends[index] = batch.Ending{At: end}
-			}
+// endings parses the output of "qacct -j", in which a line of = begins each account. A job that was rescheduled has
+// an account for each attempt; the last one counts.
+func endings(accounts string) map[int]job.End {
+	ends := map[int]job.End{}
+	for account := range strings.SplitSeq(accounts, "=\n") {
+		f := map[string]string{}
+		for line := range strings.Lines(account) {
+			key, value, _ := strings.Cut(line, " ")
+			f[key] = strings.TrimSpace(value)
 		}
+		if f["failed"] == "" || f["exit_status"] == "" {
+			continue
+		}
+		index, _ := strconv.Atoi(f["taskid"]) // "undefined" if the job is not an array
+		at, _ := time.ParseInLocation(time.ANSIC, f["end_time"], time.Local)
+		e := job.End{State: job.Failed, At: at}
+		status, _, _ := strings.Cut(f["exit_status"], " ") // Univa adds a text
+		code, why, _ := strings.Cut(f["failed"], ":")
+		code = strings.TrimSpace(code)
+		switch by := f["deleted_by"]; {
+		case code == rescheduled:
+			continue
+		case by != "" && by != "NONE":
+			e.State, e.Why = job.Stopped, "deleted by "+by
+		case code == "0" && status == "0":
+			e.State = job.Done
+		case code == "0":
+			e.Why = "ended with status " + status
+		case code == timeLimit:
+			e.Why = "ended at its time limit"
+		default:
+			e.Why = cmp.Or(strings.TrimSpace(why), "failed with code "+code)
+		}
+		ends[index] = e
 	}
 	return ends
 }
+
+// Codes of "failed" (sge_status(5)): "25 : rescheduling", and "37 : qmaster enforced h_rt, h_cpu, or h_vmem limit".
+const (
+	rescheduled = "25"
+	timeLimit   = "37"
+)

@@ -75,7 +75,7 @@ func (k *Kernel) Run(ctx context.Context) error {
 // has ended, or ctx.
 func (k *Kernel) serve(ctx context.Context, jobs string, sub *dispatch.Submission, c *connection, listeners []net.Listener,
 	interrupts <-chan os.Signal) (*job.Task, error) {
-	t, err := sub.Running(ctx, jobs, dispatch.AnyTask, k.Say)
+	t, err := sub.RunningTask(ctx, jobs, dispatch.AnyTask, k.Say)
 	if err != nil {
 		return nil, err
 	}

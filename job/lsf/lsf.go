@@ -176,13 +176,13 @@ func parseQueue(list string) map[string]batch.State {
 		s, index := jobs[f[0]], indexIn(line)
 		switch f[2] {
 		case "PEND", "WAIT":
-			s.Add(index, batch.TaskWaiting)
+			s.Add(index, job.QueueWaiting)
 		case "PSUSP", "USUSP", "SSUSP":
-			s.Add(index, batch.TaskWaiting)
+			s.Add(index, job.QueueWaiting)
 			s.Reason = map[string]string{"PSUSP": "held", "USUSP": "suspended", "SSUSP": "suspended by LSF"}[f[2]]
 		case "DONE", "EXIT":
 		default: // RUN, PROV, UNKWN, ZOMBI: not ended
-			s.Add(index, batch.TaskRunning)
+			s.Add(index, job.QueueRunning)
 		}
 		jobs[f[0]] = s
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/testdata/helpers/jobtest"
 	"hpcc/testdata/helpers/testenv"
@@ -22,11 +23,11 @@ func TestLSFQueue(t *testing.T) {
 		b, err := os.ReadFile("testdata/" + file)
 		testenv.Check(t, err)
 		got := parseQueue(string(b))
-		const waiting, running = batch.TaskWaiting, batch.TaskRunning
+		const waiting, running = job.QueueWaiting, job.QueueRunning
 		for id, want := range map[string]batch.State{
-			"9":  {Running: 2, Waiting: 4, States: map[int]batch.TaskState{1: running, 2: running, 3: waiting, 4: waiting, 5: waiting, 6: waiting}},
-			"10": {Running: 1, States: map[int]batch.TaskState{0: running}}, "11": {Waiting: 1, Reason: "held", States: map[int]batch.TaskState{0: waiting}},
-			"13": {Waiting: 1, States: map[int]batch.TaskState{0: waiting}}, "3": {}, "5": {},
+			"9":  {Running: 2, Waiting: 4, States: map[int]job.Queue{1: running, 2: running, 3: waiting, 4: waiting, 5: waiting, 6: waiting}},
+			"10": {Running: 1, States: map[int]job.Queue{0: running}}, "11": {Waiting: 1, Reason: "held", States: map[int]job.Queue{0: waiting}},
+			"13": {Waiting: 1, States: map[int]job.Queue{0: waiting}}, "3": {}, "5": {},
 		} {
 			if !reflect.DeepEqual(got[id], want) {
 				t.Errorf("%s: job %s: %+v; want %+v", file, id, got[id], want)

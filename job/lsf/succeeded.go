@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 	"hpcc/text"
@@ -48,9 +49,13 @@ func checkEnd(id, list string) error {
 	return nil
 }
 
-// Endings returns how tasks of a job ended; see [batch.Accountant]. LSF keeps that for an hour by
+// Endings returns how tasks of jobs ended; see [batch.Accountant]. LSF keeps that for an hour by
 // default (CLEAN_PERIOD), and these listings have no years in their times.
-func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
+func (System) Endings(ctx context.Context, ids []string) (map[string]map[int]job.End, error) {
+	return batch.EachEnding(ids, func(id string) (map[int]job.End, error) { return endingsOf(ctx, id) })
+}
+
+func endingsOf(ctx context.Context, id string) (map[int]job.End, error) {
 	out, err := invoke.Call(ctx, "/", "bjobs", "-a", "-w", id)
 	if err != nil {
 		return nil, fmt.Errorf("querying LSF for job %s: %w", id, refusal(out, err))
@@ -59,18 +64,18 @@ func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, err
 	if strings.Contains(string(out), " EXIT ") {
 		history, _ := invoke.Call(ctx, "/", "bhist", "-a", "-l", id) // without it, no task was killed
 		for _, index := range killed(string(history)) {
-			ends[index] = batch.Ending{Killed: true}
+			ends[index] = job.End{State: job.Failed, Memory: true}
 		}
 	}
 	return ends, nil
 }
 
 // endings parses "bjobs -a -w".
-func endings(list string) map[int]batch.Ending {
-	ends := map[int]batch.Ending{}
+func endings(list string) map[int]job.End {
+	ends := map[int]job.End{}
 	for line := range strings.Lines(list) {
 		if f := strings.Fields(line); len(f) > 2 && f[2] == "DONE" {
-			ends[indexIn(line)] = batch.Ending{}
+			ends[indexIn(line)] = job.End{State: job.Done}
 		}
 	}
 	return ends

@@ -45,6 +45,45 @@ func TestDoneStaysDone(t *testing.T) {
 	}
 }
 
+// TestStopped checks that a program which saves its state when it is asked to stop, and ends with status 0, runs
+// again when the scheduler starts its task again. A signal that is no such request, or that someone types at a
+// terminal, changes nothing.
+func TestStopped(t *testing.T) {
+	for _, c := range []struct {
+		signal, warning string
+		interactive     bool
+		stop            string
+	}{
+		{"TERM", "", false, "SIGTERM"},
+		{"XCPU", "", false, "SIGXCPU"},
+		{"USR1", "USR1", false, "SIGUSR1"},
+		{"USR1", "USR2", false, ""},
+		{"USR1", "", false, ""},
+		{"INT", "", true, ""},
+	} {
+		// hpcc passes the signal on to the program, which ends only then.
+		r, ran := newRunner(t, `printf x >>$RAN; trap 'exit 0' `+c.signal+`; [ -e $RAN.asked ] && exit 0; : >$RAN.asked; kill -`+c.signal+` $PPID; while :; do sleep 0.05; done`)
+		r.Interactive, r.Warned = c.interactive, func() string { return c.warning }
+		for range 2 {
+			if status := r.Run(t.Context(), 0); status != 0 {
+				t.Errorf("%+v: Run = %d; want 0", c, status)
+			}
+		}
+		tasks, err := job.Tasks(r.Dir)
+		if err != nil || len(tasks) != 1 || !tasks[0].OK() {
+			t.Errorf("%+v: records %+v, %v", c, tasks, err)
+			continue
+		}
+		if want := map[bool]string{true: "x", false: "xx"}[c.stop == ""]; ran() != want {
+			t.Errorf("%+v: runs %q; want %q", c, ran(), want)
+		}
+		var first job.Task
+		if c.stop != "" && (!job.ReadRecord(r.Dir, tasks[0].EarlierName(0), &first) || first.Stop != c.stop || first.AtLimit != (c.warning != "") || first.OK()) {
+			t.Errorf("%+v: the record of the first attempt is %+v", c, first)
+		}
+	}
+}
+
 // TestCollectedStaysDone checks the same for a large array, whose records are collected, and that the records of
 // a scheduler that does not report restarts are not.
 func TestCollectedStaysDone(t *testing.T) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,6 +53,9 @@ type Runner struct {
 	// Grows reports whether the task with this record will be submitted again with a larger request,
 	// so that it is not retried here. Nil: no task is.
 	Grows func(t *job.Task) bool
+
+	// Warned returns the signal that warns the program of its time limit: USR1, or "". Nil: that of Warning.
+	Warned func() string
 
 	// Measure returns how to measure an attempt of a task; nil for no record of its usage.
 	Measure func(t *job.Task, argv []string) metrics.Options
@@ -238,12 +244,14 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	o.CountOOM = r.Grows != nil
 	stopWarning := func() bool { return false }
 	defer func() { stopWarning() }()
+	var warned atomic.Bool
 	o.Started = func(metrics.Run) {
 		t.PID = cmd.Process.Pid
 		r.keep(t)
 		if end, ok := limited.Deadline(); ok && r.Warning.Signal != "" {
-			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead,
-				func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) }).Stop
+			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead, func() {
+				warned.Store(cmd.Process.Signal(unix.SignalNum("SIG"+r.Warning.Signal)) == nil)
+			}).Stop
 		}
 	}
 	late := "" // set when the program ends, because writing the record may take longer
@@ -255,6 +263,10 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 	}
 	run, err := metrics.Measure(ctx, cmd, o)
 	t.End, t.Exit, t.Signal, t.OOMKills = run.End, run.Exit, run.Signal, run.OOMKills
+	if warned.Load() {
+		run.Stops = append(run.Stops, "SIG"+r.Warning.Signal)
+	}
+	t.Stop, t.AtLimit = r.stop(run.Stops)
 	if run.RecordErr != nil {
 		r.Logf("warning: task %d: %v", t.Index, run.RecordErr)
 	}
@@ -268,6 +280,28 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 		return r.problem(t, err)
 	}
 	return run.Status()
+}
+
+// stop returns the signal that asked the program to stop, and whether that warned of its time limit. A program
+// takes SIGUSR1 and SIGUSR2 as such a request only if they are that warning. At a terminal, SIGINT is one of the
+// keys that the user may type.
+func (r *Runner) stop(signals []string) (stop string, atLimit bool) {
+	if r.Interactive {
+		return "", false
+	}
+	warning := r.Warning.Signal
+	if r.Warned != nil && len(signals) > 0 {
+		warning = cmp.Or(warning, r.Warned())
+	}
+	for _, s := range signals {
+		if s == "SIG"+warning {
+			return s, true
+		}
+		if !strings.HasPrefix(s, "SIGUSR") {
+			stop = cmp.Or(stop, s)
+		}
+	}
+	return stop, false
 }
 
 // results creates the task's directory for results, and returns its path.

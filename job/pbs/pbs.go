@@ -227,11 +227,11 @@ func parseQueue(r io.Reader) (map[string]batch.State, error) {
 		case isArray, strings.Contains("FXM", j.State): // ended, or moved to another server
 			continue
 		case j.State == "R":
-			s.Add(index, batch.TaskRunning)
+			s.Add(index, job.QueueRunning)
 		case j.State == "E":
-			s.Add(index, batch.TaskEnding)
+			s.Add(index, job.QueueEnding)
 		default: // Q, H, W, T, S, U
-			s.Add(index, batch.TaskWaiting)
+			s.Add(index, job.QueueWaiting)
 		}
 		jobs[id] = s
 	}

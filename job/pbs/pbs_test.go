@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/testdata/helpers/testenv"
 )
@@ -19,12 +20,12 @@ func TestPBSQueue(t *testing.T) {
 	defer f.Close()
 	got, err := parseQueue(f)
 	testenv.Check(t, err)
-	const waiting, running = batch.TaskWaiting, batch.TaskRunning
-	one := map[int]batch.TaskState{0: waiting}
+	const waiting, running = job.QueueWaiting, job.QueueRunning
+	one := map[int]job.Queue{0: waiting}
 	for id, want := range map[string]batch.State{
-		"1[].h": {}, "3.h": {}, "10.h": {Waiting: 1, States: one, Reason: "held"}, "12.h": {Running: 1, States: map[int]batch.TaskState{0: running}},
+		"1[].h": {}, "3.h": {}, "10.h": {Waiting: 1, States: one, Reason: "held"}, "12.h": {Running: 1, States: map[int]job.Queue{0: running}},
 		"11[].h": {Running: 2, Waiting: 4,
-			States: map[int]batch.TaskState{0: running, 1: running, 2: waiting, 3: waiting, 4: waiting, 5: waiting}},
+			States: map[int]job.Queue{0: running, 1: running, 2: waiting, 3: waiting, 4: waiting, 5: waiting}},
 		"14.h": {Waiting: 1, States: one, Reason: "Can Never Run: Insufficient amount of resource: ncpus (R: 99 A: 8 T: 8)"},
 		"15.h": {Waiting: 1, States: one, Reason: "Not enough free nodes available"},
 	} {
@@ -91,7 +92,7 @@ func TestEndings(t *testing.T) {
 		}
 	}
 	got, err = endings([]byte(`{"Jobs": {"7[3].vm": {"job_state": "X", "Exit_status": -27, "obittime": "Thu Nov 26 01:39:30 2026"}, "7[4].vm": {"job_state": "X", "Exit_status": 271}}}`))
-	if err != nil || len(got) != 1 || !got[3].Killed || got[3].At.IsZero() {
+	if err != nil || len(got) != 1 || !got[3].Memory || got[3].At.IsZero() {
 		t.Errorf("endings: %+v, %v; want that task 3 was killed", got, err)
 	}
 	if _, err := endings([]byte("{")); err == nil {

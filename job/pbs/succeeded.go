@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
 )
@@ -28,8 +29,12 @@ func succeeded(ctx context.Context, id string) error {
 	return nil
 }
 
-// Endings returns how tasks of a job ended, if the site keeps a history; see [batch.Accountant].
-func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, error) {
+// Endings returns how tasks of jobs ended, if the site keeps a history; see [batch.Accountant].
+func (System) Endings(ctx context.Context, ids []string) (map[string]map[int]job.End, error) {
+	return batch.EachEnding(ids, func(id string) (map[int]job.End, error) { return endingsOf(ctx, id) })
+}
+
+func endingsOf(ctx context.Context, id string) (map[int]job.End, error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-t", "-f", "-F", "json", id)
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of PBS about job %s: %w", id, invoke.Error(out, err))
@@ -42,7 +47,7 @@ func (System) Endings(ctx context.Context, id string) (map[int]batch.Ending, err
 const killedForMemory = -27
 
 // endings parses the JSON of "qstat -x -t -f".
-func endings(listing []byte) (map[int]batch.Ending, error) {
+func endings(listing []byte) (map[int]job.End, error) {
 	var list struct {
 		Jobs map[string]struct {
 			State string `json:"job_state"`
@@ -53,14 +58,18 @@ func endings(listing []byte) (map[int]batch.Ending, error) {
 	if err := json.Unmarshal(listing, &list); err != nil {
 		return nil, fmt.Errorf("reading the output of qstat: %w", err)
 	}
-	ends := map[int]batch.Ending{}
+	ends := map[int]job.End{}
 	for id, j := range list.Jobs {
 		_, index, isArray := arrayOf(id)
 		if isArray || (j.State != "F" && j.State != "X") || j.Exit == nil {
 			continue
 		}
 		if killed := *j.Exit == killedForMemory; killed || *j.Exit == 0 {
-			ends[index] = batch.Ending{At: ansic(j.Ended), Killed: killed}
+			end := job.End{State: job.Done, At: ansic(j.Ended), Memory: killed}
+			if killed {
+				end.State = job.Failed
+			}
+			ends[index] = end
 		}
 	}
 	return ends, nil

@@ -399,15 +399,15 @@ func parseQueue(list string) map[string]batch.State {
 		index, _ := strconv.Atoi(f[1])
 		switch f[2] {
 		case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED":
-			s.Add(index, batch.TaskWaiting)
-			if s.Reason = strings.Join(f[3:], "|"); s.Reason == "None" { // the scheduler has not looked at the job yet
-				s.Reason = ""
+			s.Add(index, job.QueueWaiting)
+			if why := strings.Join(f[3:], "|"); why != "None" && s.Reason == "" { // None: the scheduler has not looked at the task yet
+				s.Reason = why
 			}
 		case "COMPLETING":
-			s.Add(index, batch.TaskEnding)
+			s.Add(index, job.QueueEnding)
 		case "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT":
 		default: // RUNNING, CONFIGURING, RESIZING, SIGNALING, STAGE_OUT
-			s.Add(index, batch.TaskRunning)
+			s.Add(index, job.QueueRunning)
 		}
 		jobs[f[0]] = s
 	}

@@ -31,10 +31,10 @@ func TestSilentCommand(t *testing.T) {
 func TestSlurmQueue(t *testing.T) {
 	got := parseQueue("7|3|RUNNING|None\n7|2|PENDING|BeginTime\n7|1|COMPLETING|None\n7|4|SIGNALING|None\n8|N/A|REQUEUE_HOLD|launch failed requeued held\n9|N/A|COMPLETED|None\n10|N/A|PENDING|None\nslurm_load_jobs: a message\n")
 	want := map[string]batch.State{
-		"7":  {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]batch.TaskState{1: batch.TaskEnding, 2: batch.TaskWaiting, 3: batch.TaskRunning, 4: batch.TaskRunning}},
-		"8":  {Waiting: 1, Reason: "launch failed requeued held", States: map[int]batch.TaskState{0: batch.TaskWaiting}},
+		"7":  {Running: 3, Waiting: 1, Reason: "BeginTime", States: map[int]job.Queue{1: job.QueueEnding, 2: job.QueueWaiting, 3: job.QueueRunning, 4: job.QueueRunning}},
+		"8":  {Waiting: 1, Reason: "launch failed requeued held", States: map[int]job.Queue{0: job.QueueWaiting}},
 		"9":  {},
-		"10": {Waiting: 1, States: map[int]batch.TaskState{0: batch.TaskWaiting}},
+		"10": {Waiting: 1, States: map[int]job.Queue{0: job.QueueWaiting}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("queue: %+v; want %+v", got, want)
@@ -43,14 +43,27 @@ func TestSlurmQueue(t *testing.T) {
 
 // TestEndings parses lines of sacct 22.05.
 func TestEndings(t *testing.T) {
-	got := endings("37_4|COMPLETED|0:0|2026-11-21T00:00:42\n37_5|FAILED|1:0|2026-11-21T00:00:42\n37_6|RUNNING|0:0|Unknown\n37_10|OUT_OF_MEMORY|0:125|2026-11-21T00:00:42\n37_7|COMPLETED|0:0|Unknown\n37_[8-9]|PENDING|0:0|Unknown\n")
+	got := endings(`37_4|COMPLETED|0:0|2026-11-21T00:00:42|None|n1
+37_5|FAILED|1:0|2026-11-21T00:00:42|NonZeroExitCode|n1
+37_6|RUNNING|0:0|Unknown|None|n1
+37_7|COMPLETED|0:0|Unknown|None|n1
+37_10|OUT_OF_MEMORY|0:125|2026-11-21T00:00:42|OutOfMemory|n1
+37_11|CANCELLED by 0|0:15|2026-11-21T00:00:42|None|n1
+37_12|TIMEOUT|0:0|2026-11-21T00:00:42|TimeLimit|n1
+37_13|NODE_FAIL|1:0|2026-11-21T00:00:42|NodeDown|n2
+37_14|PREEMPTED|0:15|2026-11-21T00:00:42|None|n1
+37_15|FAILED|0:53|2026-11-21T00:00:42|None|n3
+37_[8-9]|PENDING|0:0|Unknown|None|None assigned
+38|CANCELLED|0:0|2026-11-21T00:00:42|DependencyNeverSatisfied|None assigned
+`)
 	at := time.Date(2026, 11, 21, 0, 0, 42, 0, time.Local)
-	want := map[int]batch.Ending{4: {At: at}, 7: {}, 10: {At: at, Killed: true}}
+	want := map[string]map[int]job.End{"37": {4: {State: job.Done, At: at}, 5: {State: job.Failed, At: at, Why: "ended with 1:0 (status:signal)"}, 7: {State: job.Done},
+		10: {State: job.Failed, At: at, Memory: true}, 11: {State: job.Stopped, At: at, Why: "cancelled by root"}, 12: {State: job.Failed, At: at, Why: "ended at its time limit"},
+		13: {State: job.Failed, At: at, Why: "its node failed (n2)"}, 14: {State: job.Stopped, At: at, Why: "preempted"},
+		15: {State: job.Failed, At: at, Why: "it could not start, because its working directory or output file is missing on n3"}},
+		"38": {0: {State: job.Stopped, At: at, Why: "cancelled by Slurm (DependencyNeverSatisfied)"}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("endings: %v; want %v", got, want)
-	}
-	if got := endings("38|COMPLETED|0:0|2026-11-21T00:00:42\n"); len(got) != 1 || got[0].At.IsZero() {
-		t.Errorf("endings of a job that is not an array: %v; want 0", got)
 	}
 }
 
