@@ -74,6 +74,12 @@ type Description struct {
 	Never func(ctx context.Context, j *job.Job) (why string, sure bool)
 }
 
+// A Finder finds a submission whose answer was lost, by hpcc's ID: it returns the native IDs of its jobs that
+// the batch system has or has just had.
+type Finder interface {
+	Find(ctx context.Context, r *Request) (natives []string, err error)
+}
+
 // A NodeLister lists the nodes with their total and free resources. Where queues share the
 // slots of a node, it counts only those of queue.
 type NodeLister interface {
@@ -196,6 +202,9 @@ type Request struct {
 	Script  string                  // path
 	Rewrite func(text string) error // replaces the content of Script
 
+	// Submit sets Sent before the command that queues the job. An error after that may hide that the batch
+	// system has the job.
+	Sent   bool
 	Native string          // the batch system's ID, set by Submit
 	Ended  <-chan struct{} // set by Submit for a job that is a child of this process
 }

@@ -89,12 +89,15 @@ func sorted(sizes map[job.Request][]int) []job.Request {
 // has reports whether a task is part of the resubmission.
 func (r *Rerun) has(index int) bool { return r.Array.IsZero() || r.Array.Has(index) }
 
-// submitTime limits how long a resubmission without a native ID counts as being submitted. A
-// process that died during the submission leaves such an entry.
-const submitTime = time.Minute
+// submitTime limits how long a submission without a native ID counts as being submitted. A process
+// that died meanwhile leaves such an entry, and a scheduler that has not answered may queue the job late.
+const submitTime = 5 * time.Minute
 
-// submitting reports whether hpcc is submitting a task again at this moment.
+// submitting reports whether hpcc is submitting a task at this moment.
 func (s *Submission) submitting(index int, now time.Time) bool {
+	if s.Native == "" && now.Sub(s.Submitted) < submitTime {
+		return true
+	}
 	return slices.ContainsFunc(s.Reruns, func(r Rerun) bool { return r.Native == "" && now.Sub(r.Submitted) < submitTime && r.has(index) })
 }
 
@@ -104,7 +107,7 @@ func (s *Submission) resubmitted(dir string) bool {
 	if err != nil || slices.Equal(fresh.natives(), s.natives()) {
 		return false
 	}
-	s.Reruns, s.Cancelled = fresh.Reruns, fresh.Cancelled
+	s.Native, s.Reruns, s.Cancelled = fresh.Native, fresh.Reruns, fresh.Cancelled
 	return true
 }
 

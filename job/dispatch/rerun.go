@@ -278,6 +278,9 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 		return nil, err
 	}
 	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
+	if err := claim(file); err != nil {
+		return nil, fmt.Errorf("running tasks of job %s again: %w", s.ID, err)
+	}
 	if err := s.writeScript(file, script); err != nil {
 		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
@@ -301,7 +304,11 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 		back = append(back, (&job.Task{Index: k}).Retire(home))
 	}
 	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: part, Scripts: s.Scripts}
-	if err := again.Submit(ctx, part, file); err != nil {
+	err = again.submit(ctx, part, file, s.natives())
+	if errors.As(err, new(*unansweredError)) {
+		return nil, err
+	}
+	if err != nil {
 		for _, undo := range back {
 			undo()
 		}

@@ -214,6 +214,11 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 // settle queries a cluster once about the open tasks of its jobs. If it does not answer, the records
 // decide.
 func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
+	for _, st := range list {
+		if err := st.adopt(ctx, dir); err != nil {
+			return err
+		}
+	}
 	known, err := query(ctx, dir, list, limit)
 	if err != nil {
 		return err

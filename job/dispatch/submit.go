@@ -93,7 +93,8 @@ func (s *Submission) natives() []string {
 }
 
 // Submit submits a job. dir holds the job directories; the job's own gets the script,
-// job.json and the task records. A refused job leaves no files behind.
+// job.json and the task records. A refused job leaves no files behind; one whose submission has no
+// answer keeps them (see [unansweredError]).
 func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submission, []string, error) {
 	if j.Interactive {
 		return nil, nil, errors.New("an interactive job runs at a terminal and cannot be submitted")
@@ -106,7 +107,7 @@ func Submit(ctx context.Context, dir string, j *job.Job, to Cluster) (*Submissio
 	}
 	notes = append(packed, notes...)
 	if err := s.send(ctx, home, script); err != nil {
-		if s.Native == "" {
+		if s.Native == "" && !errors.As(err, new(*unansweredError)) {
 			os.RemoveAll(home)
 		}
 		return nil, nil, err
@@ -295,7 +296,7 @@ func (s *Submission) send(ctx context.Context, home, script string) error {
 	if err := s.write(home); err != nil {
 		return err
 	}
-	if err := s.Submit(ctx, s.Job, script); err != nil {
+	if err := s.submit(ctx, s.Job, script, nil); err != nil {
 		return err
 	}
 	if err := s.write(home); err != nil {
@@ -305,10 +306,14 @@ func (s *Submission) send(ctx context.Context, home, script string) error {
 	return nil
 }
 
-// Submit submits the script of j: the job, or its tasks that run again.
-func (s *Submission) Submit(ctx context.Context, j *job.Job, script string) error {
+// submit submits the script of j: the job, or its tasks that run again after the native jobs known.
+func (s *Submission) submit(ctx context.Context, j *job.Job, script string, known []string) error {
 	r := &batch.Request{ID: s.ID, Job: j, Script: script, Rewrite: func(text string) error { return s.writeScript(script, text) }}
-	if err := systemOf(s.Target).Submit(s.Within(ctx), r); err != nil {
+	err := systemOf(s.Target).Submit(s.Within(ctx), r)
+	if err != nil {
+		err = s.settleError(ctx, r, known, err)
+	}
+	if err != nil {
 		return err
 	}
 	s.Native, s.ended = r.Native, r.Ended

@@ -187,6 +187,7 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 	if err := g.verify(ctx, r.Job, r.Script); err != nil {
 		return err
 	}
+	r.Sent = true
 	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-terse", "-ac", "hpcc="+r.ID, r.Script, r.ID)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to Grid Engine: %w", r.Job.Name, readError(out, err))
@@ -203,6 +204,27 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	r.Native = id
 	return nil
+}
+
+// Find implements [batch.Finder].
+func (System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-j", "*")
+	if err != nil && !strings.Contains(string(out), "do not exist") { // there is no job
+		return nil, fmt.Errorf("looking for job %s in Grid Engine: %w", r.ID, readError(out, err))
+	}
+	id := ""
+	for line := range strings.Lines(string(out)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); key {
+		case "job_number":
+			id = value
+		case "context":
+			if slices.Contains(strings.Split(value, ","), "hpcc="+r.ID) {
+				natives = append(natives, id)
+			}
+		}
+	}
+	return natives, nil
 }
 
 // verify lets Grid Engine check whether a queue could run the script. It omits the request for free memory,

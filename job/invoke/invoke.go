@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
+	"sync"
 	"time"
 
 	"hpcc/text"
@@ -97,10 +99,38 @@ func Run(cmd *exec.Cmd) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Error returns the message of a command as an error, or err if it printed nothing.
+// Error returns the message of a command as an error that wraps err, or err if it printed nothing.
 func Error(out []byte, err error) error {
 	if line := text.OneLine(string(out)); line != "" {
-		return errors.New(line)
+		return &commandError{line, err}
 	}
 	return err
 }
+
+// A commandError is the message of a command that failed.
+type commandError struct {
+	text string
+	err  error
+}
+
+func (e *commandError) Error() string { return e.text }
+func (e *commandError) Unwrap() error { return e.err }
+
+// Unclear reports whether the error of a command leaves open if a server has carried out the request: the command
+// was ended, or it lost the connection.
+func Unclear(err error) bool {
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, new(*SilentError)), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return true
+	case errors.As(err, &exit) && !exit.Exited():
+		return true
+	}
+	return err != nil && lostConnection().MatchString(err.Error())
+}
+
+// lostConnection matches what commands of batch systems print when they do not get the answer of their server.
+var lostConnection = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)tim(ed|e)[ -]?out|time limit|connect|contact|socket|communicat|zero bytes|` +
+		`broken pipe|\bEOF\b|not respond|got no response|no answer|unavailable|try again|end of file`)
+})

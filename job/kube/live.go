@@ -91,9 +91,27 @@ var kubectlNoise = sync.OnceValue(func() *regexp.Regexp {
 		`failed to download openapi: |; if you choose to ignore these errors, turn validation off.*`)
 })
 
+// objectName returns the name of the Job of a submission. A rerun's script has its number.
+func objectName(r *batch.Request) string {
+	return job.Label(r.ID + strings.ReplaceAll(filepath.Ext(r.Script), ".", "-r"))
+}
+
+// Find implements [batch.Finder].
+func (k System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+	out, err := k.kube(ctx, "get", "job", objectName(r), "--ignore-not-found",
+		"--output=jsonpath={.metadata.name} {.metadata.deletionTimestamp}")
+	if err != nil {
+		return nil, fmt.Errorf("looking for job %s in %s: %w", r.ID, title(k.Target), readError(out, err))
+	}
+	if f := strings.Fields(string(out)); len(f) == 1 { // it is not being deleted
+		return f, nil
+	}
+	return nil, nil
+}
+
 // Submit submits the manifest under the job's ID, after the server has validated all of it.
 func (k System) Submit(ctx context.Context, r *batch.Request) error {
-	name := job.Label(r.ID + strings.ReplaceAll(filepath.Ext(r.Script), ".", "-r")) // a rerun's r.Script has its number
+	name := objectName(r)
 	text, _, err := k.manifest(r.Job, name)
 	if err != nil {
 		return err
@@ -107,6 +125,7 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	if err := k.dryRun(ctx, r.Job, r.Script); err != nil {
 		return err
 	}
+	r.Sent = true
 	out, err := k.kube(ctx, "create", "--filename="+r.Script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)

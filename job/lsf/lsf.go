@@ -127,6 +127,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	if err != nil {
 		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, err)
 	}
+	r.Sent = true
 	out, err := invoke.Feed(ctx, r.Job.Dir, strings.NewReader(script), []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
 	if err != nil {
 		return fmt.Errorf("submitting job %q to LSF: %w", r.Job.Name, refusal(out, err))

@@ -153,6 +153,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 			variables += "," + name
 		}
 	}
+	r.Sent = true
 	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-v", variables, r.Script)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to PBS: %w", r.Job.Name, invoke.Error(out, err))
@@ -164,6 +165,21 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	r.Native = id
 	return nil
+}
+
+// Find implements [batch.Finder].
+func (System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-f")
+	if err != nil {
+		return nil, fmt.Errorf("looking for job %s in PBS: %w", r.ID, invoke.Error(out, err))
+	}
+	for id, e := range entries(string(out)) {
+		if slices.Contains(strings.Split(e["Variable_List"], ","), "HPCC_SUBMISSION="+r.ID) {
+			natives = append(natives, id)
+		}
+	}
+	slices.Sort(natives)
+	return natives, nil
 }
 
 // Query returns the queue state of all jobs that have not ended. It adds those of ids that PBS deleted

@@ -197,7 +197,8 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	if err != nil {
 		return err
 	}
-	argv = append(argv, "--parsable", "--comment=hpcc:"+r.ID, r.Script, r.ID)
+	argv = append(argv, "--parsable", "--comment="+comment(r.ID), r.Script, r.ID)
+	r.Sent = true
 	out, err := invoke.Call(ctx, r.Job.Dir, argv[0], argv[1:]...)
 	if err != nil {
 		return fmt.Errorf("submitting job %q to Slurm: %w", r.Job.Name, readError(out, err))
@@ -209,6 +210,24 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	r.Native = id
 	return nil
+}
+
+// comment returns the comment of the job with an ID of hpcc.
+func comment(id string) string { return "hpcc:" + id }
+
+// Find implements [batch.Finder]. Slurm lists jobs for MinJobAge, usually five minutes, after their end.
+func (System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-t", "all", "-o", "%F|%k")
+	if err != nil {
+		return nil, fmt.Errorf("looking for job %s in Slurm: %w", r.ID, readError(out, err))
+	}
+	for line := range strings.Lines(string(out)) {
+		id, words, _ := strings.Cut(strings.TrimSpace(line), "|")
+		if words == comment(r.ID) && !slices.Contains(natives, id) {
+			natives = append(natives, id)
+		}
+	}
+	return natives, nil
 }
 
 // sbatch returns the argv of sbatch without the variables of the caller that would override options in the job's
