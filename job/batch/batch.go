@@ -75,9 +75,9 @@ type Description struct {
 }
 
 // A Finder finds a submission whose answer was lost, by hpcc's ID: it returns the native IDs of its jobs that
-// the batch system has or has just had.
+// the batch system has or has just had. tasks are the native IDs in the records of tasks that have started.
 type Finder interface {
-	Find(ctx context.Context, r *Request) (natives []string, err error)
+	Find(ctx context.Context, r *Request, tasks []string) (natives []string, err error)
 }
 
 // A NodeLister lists the nodes with their total and free resources. Where queues share the

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/text"
 )
 
 // A batch system can queue a job whose submission seems to fail: the answer is late or lost, or hpcc is killed
@@ -66,7 +68,14 @@ func (s *Submission) find(ctx context.Context, r *batch.Request, known []string)
 	if !ok {
 		return "", nil
 	}
-	list, err := f.Find(s.Within(ctx), r)
+	var started []string
+	tasks, _ := job.Tasks(filepath.Dir(r.Script))
+	for _, t := range tasks {
+		if t.Native != "" {
+			started = append(started, t.Native)
+		}
+	}
+	list, err := f.Find(s.Within(ctx), r, started)
 	list = slices.DeleteFunc(list, func(id string) bool { return slices.Contains(known, id) })
 	if len(list) == 0 {
 		return "", err
@@ -118,7 +127,8 @@ func claim(file string) error {
 			return err
 		}
 		if time.Since(fi.ModTime()) < staleClaim {
-			return fmt.Errorf("another process runs tasks of the job again at this moment (%s); repeat the command when it has ended", file)
+			return text.Hint(fmt.Errorf("another process runs tasks of the job again at this moment: it has created %s", file),
+				"repeat the command when it has ended")
 		}
 		if err := os.Remove(file); err != nil {
 			return err

@@ -279,7 +279,7 @@ func (s *Submission) resubmitPart(ctx context.Context, home string, part *job.Jo
 	}
 	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
 	if err := claim(file); err != nil {
-		return nil, fmt.Errorf("running tasks of job %s again: %w", s.ID, err)
+		return nil, err
 	}
 	if err := s.writeScript(file, script); err != nil {
 		return nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)

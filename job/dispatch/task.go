@@ -3,15 +3,20 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"hpcc/job"
 	"hpcc/job/node"
 	"hpcc/job/pack"
 	"hpcc/metrics"
+	"hpcc/text"
 )
 
 // A Work is what "hpcc task" does on a node: it runs tasks of a job and keeps their records.
@@ -44,6 +49,10 @@ type Work struct {
 func (w *Work) Run(ctx context.Context) (status int, err error) {
 	r := &w.Runner
 	r.Dir, r.Schedulers = filepath.Join(w.Jobs, w.Job), OnNode()
+	if _, err := os.Stat(r.Dir); submittedID().MatchString(w.Job) && errors.Is(err, fs.ErrNotExist) {
+		return 0, text.Hint(fmt.Errorf("not starting the program: job %s has no directory (%s)", w.Job, r.Dir),
+			"the scheduler refused the job, or its directory was removed: submit it again")
+	}
 	r.Warned = func() string {
 		sub, err := ReadJob(r.Dir)
 		if err != nil { // its script was submitted by hand
@@ -70,6 +79,10 @@ func (w *Work) Run(ctx context.Context) (status int, err error) {
 	}
 	return status, nil
 }
+
+// submittedID matches the ID of a submitted job; see [Submission.directory]. A script that was submitted by hand
+// creates its own directory.
+var submittedID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-\d{6}-\d{6}(-\d+)?$`) })
 
 func (w *Work) runTasks(ctx context.Context) (status int) {
 	r := &w.Runner

@@ -206,8 +206,12 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
-// Find implements [batch.Finder].
-func (System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+// Find implements [batch.Finder]. Grid Engine does not list jobs that have ended.
+func (System) Find(ctx context.Context, r *batch.Request, tasks []string) (natives []string, err error) {
+	for _, t := range tasks {
+		id, _, _ := strings.Cut(t, ".")
+		natives = append(natives, id)
+	}
 	out, err := invoke.Call(ctx, "/", "qstat", "-j", "*")
 	if err != nil && !strings.Contains(string(out), "do not exist") { // there is no job
 		return nil, fmt.Errorf("looking for job %s in Grid Engine: %w", r.ID, readError(out, err))

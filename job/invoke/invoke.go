@@ -132,5 +132,5 @@ func Unclear(err error) bool {
 // lostConnection matches what commands of batch systems print when they do not get the answer of their server.
 var lostConnection = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)tim(ed|e)[ -]?out|time limit|connect|contact|socket|communicat|zero bytes|` +
-		`broken pipe|\bEOF\b|not respond|got no response|no answer|unavailable|try again|end of file`)
+		`broken pipe|\bEOF\b|not respond|got (send|read) error|got no response|no answer|unavailable|try again|end of file`)
 })

@@ -97,7 +97,7 @@ func objectName(r *batch.Request) string {
 }
 
 // Find implements [batch.Finder].
-func (k System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+func (k System) Find(ctx context.Context, r *batch.Request, _ []string) (natives []string, err error) {
 	out, err := k.kube(ctx, "get", "job", objectName(r), "--ignore-not-found",
 		"--output=jsonpath={.metadata.name} {.metadata.deletionTimestamp}")
 	if err != nil {

@@ -124,64 +124,71 @@ func (System) Submit(_ context.Context, r *batch.Request) error {
 	return nil
 }
 
-// Query reports which of the processes are alive.
+// Query reports which of the jobs are alive. The programs of a job go on if its process is killed.
 func (System) Query(_ context.Context, ids []string) (map[string]batch.State, error) {
 	out := map[string]batch.State{}
 	for _, id := range ids {
-		alive, known := node.Alive(id)
-		out[id] = batch.State{Alive: alive || !known}
+		alive, here := node.Alive(id)
+		out[id] = batch.State{Alive: alive || !here || len(members(id)) > 0}
 	}
 	return out, nil
 }
 
 // Cancel ends the tasks of the job.
 func (System) Cancel(_ context.Context, id string) error {
-	alive, known := node.Alive(id)
-	f := strings.Split(id, "/")
-	if !known {
-		return fmt.Errorf("cancelling job %s: it runs on host %s; cancel it on that host", id, f[0])
+	alive, here := node.Alive(id)
+	host, pid, _ := strings.Cut(id, "/")
+	if !here {
+		return fmt.Errorf("cancelling job %s: it runs on host %s; cancel it on that host", id, host)
 	}
-	if !alive {
-		return nil
-	}
-	pid, err := strconv.Atoi(f[1])
-	if err != nil {
-		return err
-	}
-	_ = syscall.Kill(-pid, syscall.SIGTERM)
-	for end := time.Now().Add(node.Grace); time.Now().Before(end); time.Sleep(batch.Poll / 20) {
-		if alive, _ := node.Alive(id); !alive {
-			return nil
-		}
-	}
-	return killSession(pid)
-}
-
-// killSession kills all processes of a session, until there are none or a time limit passes. The job is a session,
-// and each task a process group in it.
-func killSession(session int) error {
-	for end := time.Now().Add(node.Grace / 10); ; time.Sleep(batch.Poll / 100) {
-		found, err := killOnce(session)
-		if err != nil || !found || time.Now().After(end) {
+	ask := members(id)
+	if alive { // its process asks the programs to stop, and records their ends
+		n, err := strconv.Atoi(pid[:strings.Index(pid, "/")])
+		if err != nil {
 			return err
 		}
+		ask = []int{-n}
 	}
+	for _, p := range ask {
+		_ = syscall.Kill(p, syscall.SIGTERM)
+	}
+	for end := time.Now().Add(node.Grace); time.Now().Before(end) && len(members(id)) > 0; time.Sleep(batch.Poll / 20) {
+		if still, _ := node.Alive(id); alive && !still {
+			break
+		}
+	}
+	for end := time.Now().Add(node.Grace / 10); time.Now().Before(end); time.Sleep(batch.Poll / 100) {
+		left := members(id)
+		if len(left) == 0 {
+			break
+		}
+		for _, p := range left {
+			_ = syscall.Kill(p, syscall.SIGKILL)
+		}
+	}
+	return nil
 }
 
-// killOnce kills the processes of a session and reports whether there were any.
-func killOnce(session int) (found bool, err error) {
+// members returns the processes of a job of this host. The job is a session, and each task a process group in it.
+// The kernel does not give its number to another process before all have ended.
+func members(id string) (pids []int) {
+	f := strings.Split(id, "/")
+	leader, err := strconv.Atoi(f[len(f)/2])
+	if alive, here := node.Alive(id); !here || err != nil || (!alive && len(node.Stat(leader)) > 0 && node.Stat(leader)[0] != "Z") {
+		return nil
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return false, fmt.Errorf("looking for the processes of the job: %w", err)
+		return nil
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		if f := node.Stat(pid); len(f) > 3 && f[3] == strconv.Itoa(session) && f[0] != "Z" {
-			found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+		if f := node.Stat(pid); len(f) > 3 && f[3] == strconv.Itoa(leader) && f[0] != "Z" {
+			pids = append(pids, pid)
 		}
 	}
-	return found, nil
+	return pids
 }

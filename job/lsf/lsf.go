@@ -141,6 +141,15 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 	return nil
 }
 
+// Find implements [batch.Finder]. LSF does not show hpcc's ID, so a job is found when a task has started.
+func (System) Find(_ context.Context, _ *batch.Request, tasks []string) (natives []string, err error) {
+	for _, t := range tasks {
+		id, _, _ := strings.Cut(t, "[")
+		natives = append(natives, id)
+	}
+	return natives, nil
+}
+
 var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
 
 // Query returns the queue state of this user's jobs, with the reasons why they wait.

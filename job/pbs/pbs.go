@@ -168,7 +168,7 @@ func (System) Submit(ctx context.Context, r *batch.Request) error {
 }
 
 // Find implements [batch.Finder].
-func (System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+func (System) Find(ctx context.Context, r *batch.Request, _ []string) (natives []string, err error) {
 	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-f")
 	if err != nil {
 		return nil, fmt.Errorf("looking for job %s in PBS: %w", r.ID, invoke.Error(out, err))

@@ -216,7 +216,7 @@ func (s System) Submit(ctx context.Context, r *batch.Request) error {
 func comment(id string) string { return "hpcc:" + id }
 
 // Find implements [batch.Finder]. Slurm lists jobs for MinJobAge, usually five minutes, after their end.
-func (System) Find(ctx context.Context, r *batch.Request) (natives []string, err error) {
+func (System) Find(ctx context.Context, r *batch.Request, _ []string) (natives []string, err error) {
 	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-t", "all", "-o", "%F|%k")
 	if err != nil {
 		return nil, fmt.Errorf("looking for job %s in Slurm: %w", r.ID, readError(out, err))
