@@ -2,6 +2,7 @@ package job
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -127,6 +128,44 @@ func (f *Facts) Decide(now time.Time) Verdict {
 		return Verdict{State: Stopped}
 	}
 	return Verdict{State: Lost, Ask: true}
+}
+
+// Words describes the facts for people, in the words of the table of [Facts.Decide].
+func (f *Facts) Words() (record, queue, accounting, asked string) {
+	switch t := f.Record; {
+	case t == nil:
+		record = "none"
+	case !t.Ended():
+		record = "open"
+	case t.OK():
+		record = "success"
+	case t.stopped():
+		record = "stopped by " + t.Stop
+	default:
+		record = "failure"
+	}
+	switch {
+	case f.Answer == Silent && record == "success":
+		queue = "not asked"
+	case f.Answer == Silent:
+		queue = "silent"
+	case f.Answer == Alive:
+		queue = "alive"
+	default:
+		queue = [...]string{"absent", "ending", "waiting", "running"}[f.Queue]
+	}
+	if f.End != nil {
+		accounting = strings.TrimSuffix(f.End.State.String()+": "+f.End.Why, ": ")
+	}
+	switch {
+	case !f.Cancelled.IsZero():
+		asked = "cancel"
+	case f.Sending:
+		asked = "submit, without an answer yet"
+	case f.Retrying:
+		asked = "retry"
+	}
+	return record, queue, accounting, asked
 }
 
 // cancelledBefore reports whether the user cancelled the job before a time. Cancelled has a resolution of one

@@ -34,6 +34,7 @@ Without JOB, it shows all jobs that have not ended and the 100 newest others.
 			&cli.BoolFlag{Name: "running", Usage: "show only jobs that have not ended"},
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "show only the jobs of user `NAME`, in a shared store"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per job, with its tasks"},
+			&cli.BoolFlag{Name: "explain", Usage: "print what is known of the tasks of JOB, and the states that follow"},
 			&cli.GenericFlag{Name: "watch", Value: &watchFlag{}, Usage: "repeat until all jobs have ended, every `SECONDS`"},
 			&cli.BoolFlag{Name: "here", Usage: "show only this machine's jobs; ask no site by ssh"},
 			onFlag(), storeFlag(),
@@ -50,6 +51,7 @@ type statusArgs struct {
 	running bool   // only jobs that have not ended
 	user    string // only jobs of this user; "" for all users
 	json    bool
+	explain bool          // print the facts about the tasks
 	every   time.Duration // interval of --watch; 0 without it
 }
 
@@ -61,8 +63,11 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 	if c.Bool("all") && len(ids) > 0 {
 		return nil, text.Usagef("--all cannot be used with JOB").Hint("hpcc status --all, or hpcc status %s", ids[0])
 	}
+	if c.Bool("explain") && len(ids) == 0 {
+		return nil, text.Usagef("--explain needs JOB").Hint("hpcc status --explain JOB")
+	}
 	return &statusArgs{
-		all: c.Bool("all"), ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),
+		all: c.Bool("all"), explain: c.Bool("explain"), ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),
 		json: c.Bool("json"), every: c.Generic("watch").(*watchFlag).every,
 	}, nil
 }
@@ -80,9 +85,12 @@ func (a *statusArgs) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	switch {
+	case a.json:
 		err = statusJSON(s.Jobs(), list)
-	} else {
+	case a.explain:
+		err = display.Explain(os.Stdout, list)
+	default:
 		err = display.Jobs(os.Stdout, list, len(a.ids) > 0)
 	}
 	if err != nil || hidden == "" {
@@ -100,6 +108,9 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 	}
 	if q.Local {
 		q.Site = a.in.On
+	}
+	if a.explain { // a site sends the states only
+		q.Sites = nil
 	}
 	bar := terminal.NewTerminalBar("reading jobs that have changed since the last status")
 	defer bar.End()

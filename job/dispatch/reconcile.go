@@ -41,11 +41,7 @@ func (s *Status) judge(now time.Time) {
 			s.Add(k, job.Done)
 			continue
 		}
-		f := job.Facts{Record: records[k], Answer: s.answer, Queue: s.queue[k], Sending: s.submitting(k, now),
-			Cancelled: s.Cancelled, Retrying: s.triesAgain(records[k])}
-		if end, ok := s.ends[k]; ok {
-			f.End = &end
-		}
+		f := s.facts(k, records[k], now)
 		v := f.Decide(now)
 		s.Add(k, v.State)
 		if v.Again {
@@ -65,6 +61,45 @@ func (s *Status) judge(now time.Time) {
 			s.unrecorded++
 		}
 	}
+}
+
+// facts returns what is known of a task.
+func (s *Status) facts(k int, record *job.Task, now time.Time) *job.Facts {
+	f := &job.Facts{Record: record, Answer: s.answer, Queue: s.queue[k], Sending: s.submitting(k, now),
+		Cancelled: s.Cancelled, Retrying: s.triesAgain(record)}
+	if end, ok := s.ends[k]; ok {
+		f.End = &end
+	}
+	return f
+}
+
+// Explained is the state of tasks about which the same is known: see [job.Facts.Words].
+type Explained struct {
+	Tasks                            []int
+	Record, Queue, Accounting, Asked string
+	State                            job.State
+}
+
+// Explain returns why the tasks have their states.
+func (s *Status) Explain() (list []Explained) {
+	records, now := s.records(), time.Now()
+	for _, k := range s.indices() {
+		record := records[k]
+		if s.survey.Succeeded.Has(k) {
+			record = &job.Task{Index: k, End: now}
+		}
+		f := s.facts(k, record, now)
+		v := Explained{State: f.Decide(now).State}
+		v.Record, v.Queue, v.Accounting, v.Asked = f.Words()
+		n := slices.IndexFunc(list, func(o Explained) bool {
+			return v.State == o.State && v.Record == o.Record && v.Queue == o.Queue && v.Accounting == o.Accounting && v.Asked == o.Asked
+		})
+		if n < 0 {
+			n, list = len(list), append(list, v)
+		}
+		list[n].Tasks = append(list[n].Tasks, k)
+	}
+	return list
 }
 
 // triesAgain reports whether a packed job, unless it has ended itself, runs a failed task again.

@@ -50,6 +50,17 @@ func Jobs(out io.Writer, list []*dispatch.Status, detail bool) error {
 	return nil
 }
 
+// Explain writes for each job the facts about its tasks, and the state that follows from them (docs/jobs.md).
+func Explain(out io.Writer, list []*dispatch.Status) error {
+	t := terminal.NewTable("JOB", "TASKS", "STATE", "RECORD", "SCHEDULER", "ACCOUNTING", "ASKED")
+	for _, st := range list {
+		for _, v := range st.Explain() {
+			t.Row(st.ID, job.Array{}.Of(v.Tasks), v.State, v.Record, v.Queue, cmp.Or(v.Accounting, "-"), cmp.Or(v.Asked, "-"))
+		}
+	}
+	return t.Write(out)
+}
+
 // maxFailed limits the failed tasks of a job that details shows.
 const maxFailed = 200
 
