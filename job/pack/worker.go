@@ -498,12 +498,14 @@ func (s *slot) start(ctx context.Context, t *job.Task, usage *syscall.Rusage) er
 	stop := context.AfterFunc(ctx, func() { s.worker.stop(ctx, child.Pid) })
 	state, err := child.Wait()
 	_ = syscall.Kill(-child.Pid, syscall.SIGKILL) // what the task leaves behind
-	stop()
+	asked := !stop()
 	t.End = time.Now()
 	if err != nil {
 		return fmt.Errorf("waiting for %s: %w", argv[0], err)
 	}
-	take(t, state, usage)
+	if take(t, state, usage); asked && t.Exit == 0 {
+		t.Problem = "status 0 after SIGTERM, which asked it to stop"
+	}
 	return s.close(t, out, from)
 }
 
