@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hpcc/files"
 	"hpcc/text"
 )
@@ -414,6 +416,14 @@ func (t *Task) Attempts(home string) int {
 			return n
 		}
 	}
+}
+
+// Status returns the exit status of the task's program as a shell has it: 128 and the number of a signal.
+func (t *Task) Status() int {
+	if n := unix.SignalNum(t.Signal); n != 0 {
+		return 128 + int(n)
+	}
+	return t.Exit
 }
 
 // Ending describes briefly how a task ended.

@@ -37,7 +37,7 @@ Every task leaves a record, which "hpcc status" reads.
 The program finds its index in HPCC_TASK_ID and as {task} in CMD, and the number of tasks in
 HPCC_TASK_COUNT. Exit status with --wait: 1 if a task failed.`,
 		Flags: slices.Concat([]cli.Flag{
-			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with the status of its program, or 1 if it has several tasks"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "show where and when the job would start, and exit"},
 			&cli.BoolFlag{Name: "explain", Usage: "print the job and what its program would see, and exit"},
 		}, jobFlags(), inSection(scheduleSection,

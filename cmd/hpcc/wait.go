@@ -8,12 +8,14 @@ import (
 
 	"hpcc/job/dispatch"
 	"hpcc/store"
+	"hpcc/text"
 )
 
 func waitCommand() *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait for jobs to end", ArgsUsage: "JOB...",
-		Description: `Waits until jobs have ended. Exit status: 0 if all tasks succeeded, else 1.
+		Description: `Waits until jobs have ended. Exit status: 0 if all tasks succeeded, else 1; for one job of one task, the status
+of its program.
 
    hpcc wait main && hpcc submit --name next sci -- python next.py`,
 		Flags:  []cli.Flag{onFlag(), storeFlag()},
@@ -40,5 +42,8 @@ func (a *waitArgs) run(ctx context.Context) error {
 	if errors.As(err, new(exitStatus)) && errors.Join(failed...) != nil {
 		err = nil // the exit status of a site would hide the messages about jobs of this machine
 	}
-	return errors.Join(append(failed, err)...)
+	if err = errors.Join(append(failed, err)...); err != nil && len(failed) > 1 && !errors.As(err, new(exitStatus)) {
+		err = &text.Error{Err: err, Status: exitFailure}
+	}
+	return err
 }

@@ -414,7 +414,8 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 	}
 }
 
-// Verdict returns an error with a hint if a job below dir that has ended did not succeed.
+// Verdict returns an error with a hint if a job below dir that has ended did not succeed. Its status is that of the
+// program if the job has one task, and 1 otherwise.
 func Verdict(ctx context.Context, dir, id string) (warnings []string, err error) {
 	list, warnings, err := Statuses(ctx, dir, []string{id})
 	if err != nil || list[0].Done == list[0].Total {
@@ -428,24 +429,28 @@ func Verdict(ctx context.Context, dir, id string) (warnings []string, err error)
 	case st.Stopped > 0:
 		line += fmt.Sprintf(" (stopped: %d)", st.Stopped)
 	}
-	switch {
-	case len(st.Failed) > 0:
+	if len(st.Failed) > 0 {
 		line += ": " + job.Indices(st.Failed)
-	case st.Stopped > 0 && st.Cancelled.IsZero():
-		return warnings, text.Hint(errors.New(line), "\"hpcc status %s\" shows why; \"hpcc rerun %s\" runs them again", id, id)
-	default:
-		return warnings, errors.New(line)
+	}
+	failed := &text.Error{Err: errors.New(line)}
+	if len(st.Failed) == 0 && st.Stopped > 0 && st.Cancelled.IsZero() {
+		return warnings, failed.Hint("\"hpcc status %s\" shows why; \"hpcc rerun %s\" runs them again", id, id)
 	}
 	for _, t := range st.Tasks {
+		if t.OK() || len(st.Failed) == 0 {
+			continue
+		}
+		if st.Total == 1 {
+			failed.Status = t.Status()
+		}
 		switch {
-		case t.OK():
 		case t.Part != nil:
-			return warnings, text.Hint(errors.New(line), "hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
+			return warnings, failed.Hint("hpcc logs %s %d shows the output of task %d", id, t.Index, t.Index)
 		case t.Output != "":
-			return warnings, text.Hint(errors.New(line), "see the output of task %d in %s", t.Index, t.Output)
+			return warnings, failed.Hint("see the output of task %d in %s", t.Index, t.Output)
 		}
 	}
-	return warnings, errors.New(line)
+	return warnings, failed
 }
 
 // scheduler returns the cluster's batch system.
