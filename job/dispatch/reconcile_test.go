@@ -71,13 +71,16 @@ func TestKeptCounts(t *testing.T) {
 }
 
 // An accountingToy is a toy with an accounting: one task failed, those from killed on used more memory
-// than they requested, and the others succeeded.
+// than they requested, and the others succeeded. It knows nothing for the first late calls.
 type accountingToy struct {
 	*toy
-	failed, killed int
+	failed, killed, late int
 }
 
 func (a *accountingToy) Endings(_ context.Context, ids []string) (map[string]map[int]job.End, error) {
+	if a.late--; a.late >= 0 {
+		return nil, nil
+	}
 	return batch.EachEnding(ids, func(id string) (map[int]job.End, error) {
 		ends := map[int]job.End{}
 		for k := range a.queue[id].Job.Array.All() {
@@ -115,6 +118,24 @@ func TestAccount(t *testing.T) {
 	tasks, err := job.Tasks(filepath.Join(dir, sub.ID))
 	if err != nil || len(tasks) != 399 || tasks[4].Host != "n1" || !tasks[4].OK() {
 		t.Errorf("%d records, %v, the fifth %+v; want 399, and the host of task 5", len(tasks), err, tasks[4])
+	}
+}
+
+// TestWaitForAccounting checks that Wait ends if the accounting tells late how tasks failed.
+func TestWaitForAccounting(t *testing.T) {
+	s := &accountingToy{toy: &toy{map[string]*batch.Request{}, map[string]bool{}}, killed: 1, late: 1}
+	registry = append(registry, s)
+	defer func() { registry = registry[:len(registry)-1] }()
+	dir := t.TempDir()
+	j := jobtest.With(func(j *job.Job) { j.Dir, j.Array = t.TempDir(), jobtest.Array(t, "1-3") })
+	sub, _, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget})
+	testenv.Check(t, err)
+	s.ended[sub.Native] = true
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	none := func(context.Context) func() { return func() {} }
+	if err := sub.Wait(ctx, dir, none, func(string) {}); err != nil || s.late >= 0 {
+		t.Errorf("Wait: %v; the accounting would be silent %d times more", err, s.late+1)
 	}
 }
 

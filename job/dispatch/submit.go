@@ -393,7 +393,7 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
 			}
-			if st.Active() || st.unrecorded > 0 || (err != nil && ended == 0) || (lost > 0 && lost <= askLost) {
+			if st.Active() || st.unrecorded > 0 || (err != nil && ended == 0) || (st.Lost > 0 && lost <= askLost) {
 				gone = 0
 			} else if gone++; gone == takenFor || err != nil || !st.taken() {
 				return nil
