@@ -75,7 +75,8 @@ type Description struct {
 }
 
 // A Finder finds a submission whose answer was lost, by hpcc's ID: it returns the native IDs of its jobs that
-// the batch system has or has just had. tasks are the native IDs in the records of tasks that have started.
+// the batch system has or has just had. Jobs of other users, and of another store of this user, may have the same
+// ID, so it compares the owner and the script, too. tasks are the native IDs in the records of tasks that have started.
 type Finder interface {
 	Find(ctx context.Context, r *Request, tasks []string) (natives []string, err error)
 }

@@ -216,16 +216,16 @@ func (System) Find(ctx context.Context, r *batch.Request, tasks []string) (nativ
 	if err != nil && !strings.Contains(string(out), "do not exist") { // there is no job
 		return nil, fmt.Errorf("looking for job %s in Grid Engine: %w", r.ID, readError(out, err))
 	}
-	id := ""
+	of := map[string]string{} // what is known of a job, in the order: number, owner, script, context
 	for line := range strings.Lines(string(out)) {
 		key, value, _ := strings.Cut(line, ":")
-		switch value = strings.TrimSpace(value); key {
-		case "job_number":
-			id = value
-		case "context":
-			if slices.Contains(strings.Split(value, ","), "hpcc="+r.ID) {
-				natives = append(natives, id)
-			}
+		if key == "job_number" {
+			clear(of)
+		}
+		of[key] = strings.TrimSpace(value)
+		if key == "context" && slices.Contains(strings.Split(of[key], ","), "hpcc="+r.ID) && of["script_file"] == r.Script &&
+			of["uid"] == strconv.Itoa(os.Getuid()) {
+			natives = append(natives, of["job_number"])
 		}
 	}
 	return natives, nil

@@ -174,7 +174,9 @@ func (System) Find(ctx context.Context, r *batch.Request, _ []string) (natives [
 		return nil, fmt.Errorf("looking for job %s in PBS: %w", r.ID, invoke.Error(out, err))
 	}
 	for id, e := range entries(string(out)) {
-		if slices.Contains(strings.Split(e["Variable_List"], ","), "HPCC_SUBMISSION="+r.ID) {
+		owner, _, _ := strings.Cut(e["Job_Owner"], "@")
+		if slices.Contains(strings.Split(e["Variable_List"], ","), "HPCC_SUBMISSION="+r.ID) &&
+			strings.HasSuffix(e["Submit_arguments"], " "+r.Script) && owner == invoke.Getenv(ctx, "LOGNAME") {
 			natives = append(natives, id)
 		}
 	}

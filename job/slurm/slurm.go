@@ -217,13 +217,13 @@ func comment(id string) string { return "hpcc:" + id }
 
 // Find implements [batch.Finder]. Slurm lists jobs for MinJobAge, usually five minutes, after their end.
 func (System) Find(ctx context.Context, r *batch.Request, _ []string) (natives []string, err error) {
-	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-t", "all", "-o", "%F|%k")
+	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-t", "all", "-o", "%F|%k|%o")
 	if err != nil {
 		return nil, fmt.Errorf("looking for job %s in Slurm: %w", r.ID, readError(out, err))
 	}
 	for line := range strings.Lines(string(out)) {
-		id, words, _ := strings.Cut(strings.TrimSpace(line), "|")
-		if words == comment(r.ID) && !slices.Contains(natives, id) {
+		id, rest, _ := strings.Cut(strings.TrimSpace(line), "|")
+		if rest == comment(r.ID)+"|"+r.Script+" "+r.ID && !slices.Contains(natives, id) {
 			natives = append(natives, id)
 		}
 	}
