@@ -35,7 +35,7 @@ Every task leaves a record, which "hpcc status" reads.
    hpcc submit --dry-run -N 4 --time 2h sci -- python mpi.py
 
 The program finds its index in HPCC_TASK_ID and as {task} in CMD, and the number of tasks in
-HPCC_TASK_COUNT. Exit status with --wait: 1 if a task failed, or that of the only task.`,
+HPCC_TASK_COUNT.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with its program's status, or 1"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "show where and when the job would start, and exit"},
