@@ -440,7 +440,7 @@ func Verdict(ctx context.Context, dir, id string) (warnings []string, err error)
 		if t.OK() || len(st.Failed) == 0 {
 			continue
 		}
-		if st.Total == 1 {
+		if st.Total == 1 && t.Problem == "" {
 			failed.Status = t.Status()
 		}
 		switch {
