@@ -390,10 +390,12 @@ func (s *Submission) watch(ctx context.Context, dir string, report func(string))
 		if p.due(n) || (ended > 0 && ended <= askSoon) {
 			err := st.refresh(ctx, dir, invoke.LongTimeout)
 			accountAll(ctx, dir, []*Status{st}, invoke.LongTimeout)
+			late := false // the accounting may explain lost tasks
 			if _, ok := systemOf(s.Target).(batch.Accountant); ok && st.Lost > 0 {
 				lost++
+				late = lost <= askLost
 			}
-			if st.Active() || st.unrecorded > 0 || (err != nil && ended == 0) || (st.Lost > 0 && lost <= askLost) {
+			if st.Active() || st.unrecorded > 0 || (err != nil && ended == 0) || late {
 				gone = 0
 			} else if gone++; gone == takenFor || err != nil || !st.taken() {
 				return nil
