@@ -129,6 +129,7 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	out, err := k.kube(ctx, "create", "--filename="+r.Script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)
+		r.Sent = !bytes.Contains(out, []byte("(AlreadyExists)")) // the object of another store with the same ID
 		return fmt.Errorf("submitting job %q to %s: %w", r.Job.Name, title(k.Target), readError(out, err))
 	}
 	r.Native = name
