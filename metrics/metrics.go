@@ -58,6 +58,9 @@ type Options struct {
 	NoForward bool
 	// CountOOM sets OOMKills of the run.
 	CountOOM bool
+	// LateStop is how long, and at most for a twentieth of the run time, Measure waits after a success for a
+	// signal that asked the program to stop: a scheduler may send it to this process after the program.
+	LateStop time.Duration
 	// Started, unless nil, is called with the started run. Its RecordErr is set if there will
 	// be no record.
 	Started func(Run)
@@ -142,10 +145,14 @@ func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	rec.watch(cmd)
 	err = cmd.Wait()
 	r.End = time.Now()
-	r.Stops = signals.stop()
+	late := time.Duration(0)
 	if cmd.ProcessState != nil {
 		r.take(cmd.ProcessState)
+		if cmd.ProcessState.Success() {
+			late = min(o.LateStop, r.End.Sub(r.Start)/20)
+		}
 	}
+	r.Stops = signals.stop(late)
 	r.OOMKills = countOOM()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		err = nil

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,16 +122,27 @@ func (c *caught) note(s os.Signal) {
 }
 
 // stop ends forwarding, because the program was waited for and its pid may be reused. It returns the signals
-// that may have asked the program to stop. Schedulers send these to the program and to this process, so some
-// may have come after the end. Later signals are discarded until close.
-func (c *caught) stop() (stops []string) {
+// that may have asked the program to stop. Schedulers send these to the program and then to this process, so the
+// first may come within a time after the end. Later signals are discarded until close.
+func (c *caught) stop(within time.Duration) (stops []string) {
 	close(c.ended)
 	<-c.done
+	late := time.NewTimer(within)
+	defer late.Stop()
 	for {
 		select {
 		case s := <-c.signals:
 			c.note(s)
+			continue
 		default:
+		}
+		if within == 0 || len(c.stops) > 0 {
+			return c.stops
+		}
+		select {
+		case s := <-c.signals:
+			c.note(s)
+		case <-late.C:
 			return c.stops
 		}
 	}

@@ -235,6 +235,9 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 	return r.measure(ctx, limited, t, cmd, argv)
 }
 
+// lateStop is longer than a busy node takes to signal hpcc after the program.
+const lateStop = 200 * time.Millisecond
+
 // measure runs and measures the program of an attempt, and sends it the warning before its time limit.
 func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cmd, argv []string) int {
 	var o metrics.Options
@@ -242,6 +245,9 @@ func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cm
 		o = r.Measure(t, argv)
 	}
 	o.CountOOM = r.Grows != nil
+	if t.Native != "" && !r.Interactive {
+		o.LateStop = lateStop
+	}
 	stopWarning := func() bool { return false }
 	defer func() { stopWarning() }()
 	var warned atomic.Bool
