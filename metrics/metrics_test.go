@@ -64,6 +64,22 @@ func TestMeasurePassesSignalsOn(t *testing.T) {
 	}
 }
 
+// TestStops checks which ends of a program follow a signal that asked it to stop: before its end, and shortly after
+// it, as a scheduler signals the program first.
+func TestStops(t *testing.T) {
+	testenv.Slow(t)
+	for script, want := range map[string]string{
+		`trap "exit 0" TERM; kill -TERM $PPID; while :; do sleep 0.01; done`: "[SIGTERM]",
+		`kill -WINCH $PPID`: "[]",
+		`sleep 3; trap "" USR1; (kill -USR1 $PPID) & exec true`: "[SIGUSR1]",
+	} {
+		r, err := Measure(t.Context(), exec.Command("sh", "-c", script), Options{LateStop: time.Second})
+		if got := fmt.Sprint(r.Stops); err != nil || got != want || r.Status() != 0 {
+			t.Errorf("%s: stopped by %s, status %d, %v; want %s", script, got, r.Status(), err, want)
+		}
+	}
+}
+
 func TestSignalNames(t *testing.T) {
 	for n := syscall.Signal(1); n <= lastRealTime; n++ {
 		if got := signalNumber(signalName(n)); got != n {
