@@ -61,8 +61,8 @@ func (t *Task) Ended() bool { return !t.End.IsZero() }
 // StopCancelled is the Stop of a task that someone cancelled, according to the batch system.
 const StopCancelled = "cancelled"
 
-// OK reports whether the task succeeded. The end of a program that was asked to stop is no success: it may
-// have saved its state.
+// OK reports whether the task succeeded. A program that was asked to stop has not succeeded, whatever its exit
+// status: it may have saved its state to continue later.
 func (t *Task) OK() bool { return t.clean() && t.Stop == "" }
 
 // stopped reports whether the program ended with status 0 after a signal asked it to stop.

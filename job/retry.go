@@ -51,7 +51,7 @@ func ParseEndings(list string) ([]string, error) {
 }
 
 // Again reports whether hpcc should retry a task with this ending. A task that reached its time
-// limit would reach it again, and one that was asked to stop shall not run on.
+// limit would reach it again, and one that was asked to stop must not continue.
 func (r Retry) Again(t *Task) bool {
 	if t.OK() || !t.Ended() || t.Problem != "" || t.stopped() {
 		return false

@@ -130,42 +130,49 @@ func (f *Facts) Decide(now time.Time) Verdict {
 	return Verdict{State: Lost, Ask: true}
 }
 
-// Words describes the facts for people, in the words of the table of [Facts.Decide].
-func (f *Facts) Words() (record, queue, accounting, asked string) {
+// Words describe the facts for people, in the words of the table of [Facts.Decide].
+type Words struct {
+	Record, Queue string
+	Accounting    string // "": it was not asked, or it knows nothing
+	Asked         string // what the user or hpcc wants; "": nothing
+}
+
+// Words describes the facts.
+func (f *Facts) Words() (w Words) {
 	switch t := f.Record; {
 	case t == nil:
-		record = "none"
+		w.Record = "none"
 	case !t.Ended():
-		record = "open"
+		w.Record = "open"
 	case t.OK():
-		record = "success"
+		w.Record = "success"
 	case t.stopped():
-		record = "stopped by " + t.Stop
+		w.Record = "stopped by " + t.Stop
 	default:
-		record = "failure"
+		w.Record = "failure"
 	}
 	switch {
-	case f.Answer == Silent && record == "success":
-		queue = "not asked"
+	case f.Answer == Silent && w.Record == "success":
+		w.Queue = "not asked"
 	case f.Answer == Silent:
-		queue = "silent"
+		w.Queue = "silent"
 	case f.Answer == Alive:
-		queue = "alive"
+		w.Queue = "alive"
 	default:
-		queue = [...]string{"absent", "ending", "waiting", "running"}[f.Queue]
+		w.Queue = [...]string{"absent", "ending", "waiting", "running"}[f.Queue]
 	}
 	if f.End != nil {
-		accounting = strings.TrimSuffix(f.End.State.String()+": "+f.End.Why, ": ")
+		w.Accounting = strings.TrimSuffix(f.End.State.String()+": "+f.End.Why, ": ")
 	}
 	switch {
 	case !f.Cancelled.IsZero():
-		asked = "cancel"
+		w.Asked = "cancel"
 	case f.Sending:
-		asked = "submit, without an answer yet"
+		w.Asked = "submit, without an answer yet"
 	case f.Retrying:
-		asked = "retry"
+		w.Asked = "retry"
 	}
-	return record, queue, accounting, asked
+	return w
 }
 
 // cancelledBefore reports whether the user cancelled the job before a time. Cancelled has a resolution of one

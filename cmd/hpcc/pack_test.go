@@ -200,7 +200,7 @@ func (p *packedRun) kill(t *testing.T, role string, first bool) bool {
 // finish runs the tasks that are left, and checks what became of all.
 func (p *packedRun) finish(t *testing.T, tasks int) {
 	state, _ := p.hpcc("status", p.id)
-	for end := time.Now().Add(time.Minute); p.site == nil && strings.Contains(state, " running ") && time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Second); p.site == nil && strings.Contains(state, " running ") && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond) // the children of killed programs
 		state, _ = p.hpcc("status", p.id)
 	}

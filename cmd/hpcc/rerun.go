@@ -26,7 +26,7 @@ image, also if its name has moved. Keeps the records of earlier attempts.
    hpcc rerun --image sci main
    hpcc rerun --wait --mem 8G --time 4h main`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with 1 if a task failed"},
+			&cli.BoolFlag{Name: "wait", Usage: "wait for the job; exit with its program's status, or 1"},
 			&cli.StringFlag{Name: "mem", Usage: "request `SIZE` of memory per node: 512M, 4G"},
 			&cli.StringFlag{Name: "time", Usage: "limit the run time to `TIME`: 90m, 1h30m or 1-12:00:00"},
 			&cli.StringFlag{Name: "image", Usage: "run in `IMAGE` as it is now (default: as it was at submission)"},

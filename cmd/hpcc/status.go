@@ -63,8 +63,15 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 	if c.Bool("all") && len(ids) > 0 {
 		return nil, text.Usagef("--all cannot be used with JOB").Hint("hpcc status --all, or hpcc status %s", ids[0])
 	}
-	if c.Bool("explain") && len(ids) == 0 {
-		return nil, text.Usagef("--explain needs JOB").Hint("hpcc status --explain JOB")
+	if c.Bool("explain") {
+		if len(ids) == 0 {
+			return nil, text.Usagef("--explain needs JOB").Hint("hpcc status --explain JOB")
+		}
+		for _, name := range []string{"json", "watch", "on"} {
+			if c.IsSet(name) {
+				return nil, text.Usagef("--explain cannot be used with --%s", name).Hint("run hpcc status --explain %s on the machine that submitted the job", ids[0])
+			}
+		}
 	}
 	return &statusArgs{
 		all: c.Bool("all"), explain: c.Bool("explain"), ids: ids, in: parseJobScope(c), store: c.String("store"), running: c.Bool("running"), user: c.String("user"),

@@ -111,28 +111,16 @@ func (s *Submission) adopt(ctx context.Context, dir string) error {
 	return s.write(home)
 }
 
-// staleClaim is the age of a script without a rerun in job.json from which its process counts as dead.
-const staleClaim = 10 * time.Minute
-
 // claim creates the script of a rerun, which is the claim of the process that reruns the job: a file system may
-// have no locks. It fails if another process has it.
+// have no locks. It fails if another process has created it.
 func claim(file string) error {
-	for range 2 {
-		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err == nil {
-			return f.Close()
-		}
-		fi, serr := os.Stat(file)
-		if !errors.Is(err, os.ErrExist) || serr != nil {
-			return err
-		}
-		if time.Since(fi.ModTime()) < staleClaim {
-			return text.Hint(fmt.Errorf("another process runs tasks of the job again at this moment: it has created %s", file),
-				"repeat the command when it has ended")
-		}
-		if err := os.Remove(file); err != nil {
-			return err
-		}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return text.Hint(fmt.Errorf("another process runs tasks of the job again at this moment: it has created %s", file),
+			"repeat the command when it has ended; if it was killed, remove the file first")
 	}
-	return os.ErrExist
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

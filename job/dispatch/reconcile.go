@@ -73,11 +73,11 @@ func (s *Status) facts(k int, record *job.Task, now time.Time) *job.Facts {
 	return f
 }
 
-// Explained is the state of tasks about which the same is known: see [job.Facts.Words].
+// Explained is the state of tasks about which the same is known.
 type Explained struct {
-	Tasks                            []int
-	Record, Queue, Accounting, Asked string
-	State                            job.State
+	Tasks []int
+	State job.State
+	job.Words
 }
 
 // Explain returns why the tasks have their states.
@@ -89,13 +89,10 @@ func (s *Status) Explain() (list []Explained) {
 			record = &job.Task{Index: k, End: now}
 		}
 		f := s.facts(k, record, now)
-		v := Explained{State: f.Decide(now).State}
-		v.Record, v.Queue, v.Accounting, v.Asked = f.Words()
-		n := slices.IndexFunc(list, func(o Explained) bool {
-			return v.State == o.State && v.Record == o.Record && v.Queue == o.Queue && v.Accounting == o.Accounting && v.Asked == o.Asked
-		})
+		state, words := f.Decide(now).State, f.Words()
+		n := slices.IndexFunc(list, func(e Explained) bool { return e.State == state && e.Words == words })
 		if n < 0 {
-			n, list = len(list), append(list, v)
+			n, list = len(list), append(list, Explained{State: state, Words: words})
 		}
 		list[n].Tasks = append(list[n].Tasks, k)
 	}

@@ -122,8 +122,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestWaitForLost checks that Wait ends for tasks without a record: of which there is no accounting, or one that tells
-// late how they failed.
+// TestWaitForLost checks that Wait ends if tasks have left no record: without an accounting, and with one that reports
+// their failures late.
 func TestWaitForLost(t *testing.T) {
 	plain := &toy{map[string]*batch.Request{}, map[string]bool{}}
 	for _, s := range []batch.System{plain, &accountingToy{toy: plain, killed: 1, late: 1}} {

@@ -105,16 +105,14 @@ func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 		}
 	}
 	alive, here := node.Alive(s.Native)
-	host, pid, _ := strings.Cut(s.Native, "/")
-	pid, _, _ = strings.Cut(pid, "/")
-	n, err := strconv.Atoi(pid)
-	if !here || err != nil {
+	host, pid := node.SplitID(s.Native)
+	if !here {
 		return fmt.Errorf("ending job %s: its terminal is on %s; cancel it on that host", s.ID, host)
 	}
 	if !alive {
 		return nil
 	}
-	return syscall.Kill(n, syscall.SIGTERM)
+	return syscall.Kill(pid, syscall.SIGTERM)
 }
 
 // ErrNothingFailed means that a job has no task to run again.

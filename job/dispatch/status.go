@@ -214,17 +214,24 @@ func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warn
 // settle queries a cluster once about the open tasks of its jobs. If it does not answer, the records
 // decide.
 func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
+	unknown := map[*Status]error{} // jobs whose native IDs the scheduler could not be asked for
 	for _, st := range list {
-		if err := st.adopt(ctx, dir); err != nil {
-			return err
+		finding, cancel := context.WithTimeout(ctx, limit)
+		if err := st.adopt(finding, dir); err != nil {
+			unknown[st] = err
 		}
+		cancel()
 	}
 	known, err := query(ctx, dir, list, limit)
 	if err != nil {
 		return err
 	}
-	var again error // of the queries about jobs that were submitted again meanwhile
+	var again error // of the jobs that are not known yet, and of the queries about those submitted again meanwhile
 	for _, st := range list {
+		if err := unknown[st]; err != nil {
+			again = errors.Join(again, err)
+			continue
+		}
 		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 			st.judgeKept(st.queueState(known))

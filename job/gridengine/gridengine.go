@@ -213,7 +213,7 @@ func (System) Find(ctx context.Context, r *batch.Request, tasks []string) (nativ
 		natives = append(natives, id)
 	}
 	out, err := invoke.Call(ctx, "/", "qstat", "-j", "*")
-	if err != nil && !strings.Contains(string(out), "do not exist") { // there is no job
+	if err != nil && !strings.Contains(string(out), "do not exist") { // the queue is empty
 		return nil, fmt.Errorf("looking for job %s in Grid Engine: %w", r.ID, readError(out, err))
 	}
 	of := map[string]string{} // what is known of a job, in the order: number, owner, script, context

@@ -131,6 +131,7 @@ func Unclear(err error) bool {
 
 // lostConnection matches what commands of batch systems print when they do not get the answer of their server.
 var lostConnection = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)tim(ed|e)[ -]?out|time limit|connect|contact|socket|communicat|zero bytes|` +
-		`broken pipe|\bEOF\b|not respond|got (send|read) error|got no response|no answer|unavailable|try again|end of file`)
+	return regexp.MustCompile(`(?i)tim(ed|e)[ -]?out|(cannot|unable to|failed to|could not) (connect|contact|communicate)|` +
+		`connection (failure|refused|reset|closed|lost)|connect failure|zero bytes|broken pipe|\bEOF\b|end of file|` +
+		`not responding|got (send|read) error|service ?unavailable`)
 })

@@ -137,17 +137,13 @@ func (System) Query(_ context.Context, ids []string) (map[string]batch.State, er
 // Cancel ends the tasks of the job.
 func (System) Cancel(_ context.Context, id string) error {
 	alive, here := node.Alive(id)
-	host, pid, _ := strings.Cut(id, "/")
+	host, pid := node.SplitID(id)
 	if !here {
 		return fmt.Errorf("cancelling job %s: it runs on host %s; cancel it on that host", id, host)
 	}
 	ask := members(id)
 	if alive { // its process asks the programs to stop, and records their ends
-		n, err := strconv.Atoi(pid[:strings.Index(pid, "/")])
-		if err != nil {
-			return err
-		}
-		ask = []int{-n}
+		ask = []int{-pid}
 	}
 	for _, p := range ask {
 		_ = syscall.Kill(p, syscall.SIGTERM)
@@ -172,10 +168,14 @@ func (System) Cancel(_ context.Context, id string) error {
 // members returns the processes of a job of this host. The job is a session, and each task a process group in it.
 // The kernel does not give its number to another process before all have ended.
 func members(id string) (pids []int) {
-	f := strings.Split(id, "/")
-	leader, err := strconv.Atoi(f[len(f)/2])
-	if alive, here := node.Alive(id); !here || err != nil || (!alive && len(node.Stat(leader)) > 0 && node.Stat(leader)[0] != "Z") {
+	_, leader := node.SplitID(id)
+	if leader == 0 {
 		return nil
+	}
+	if alive, _ := node.Alive(id); !alive {
+		if f := node.Stat(leader); len(f) > 0 && f[0] != "Z" { // another process
+			return nil
+		}
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -45,9 +45,8 @@ func TestDoneStaysDone(t *testing.T) {
 	}
 }
 
-// TestStopped checks that a program which saves its state when it is asked to stop, and ends with status 0, runs
-// again when the scheduler starts its task again. A signal that is no such request, or that someone types at a
-// terminal, changes nothing.
+// TestStopped checks that a program runs again if it ended with status 0 after a request to stop, and the scheduler
+// starts its task again. Other signals, and keys at a terminal, do not count as requests.
 func TestStopped(t *testing.T) {
 	for _, c := range []struct {
 		signal, warning string

@@ -38,19 +38,24 @@ func Stat(pid int) []string {
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
 
+// SplitID returns the host and the pid in a result of [ProcessID]. The pid is 0 on another host than this one.
+func SplitID(id string) (host string, pid int) {
+	f := strings.Split(id, "/")
+	if here, _ := os.Hostname(); len(f) != 3 || f[0] != here {
+		return f[0], 0
+	}
+	pid, _ = strconv.Atoi(f[1])
+	return f[0], pid
+}
+
 // Alive reports whether the process of a local job still runs. known is false if the job runs on another host.
 func Alive(id string) (alive, known bool) {
-	f := strings.Split(id, "/")
-	host, _ := os.Hostname()
-	if len(f) != 3 || f[0] != host {
+	_, pid := SplitID(id)
+	if pid == 0 {
 		return false, false
 	}
-	pid, err := strconv.Atoi(f[1])
-	if err != nil {
-		return false, true
-	}
 	s := Stat(pid)
-	return len(s) >= 20 && s[19] == f[2] && s[0] != "Z", true // a zombie has ended
+	return len(s) >= 20 && s[19] == id[strings.LastIndexByte(id, '/')+1:] && s[0] != "Z", true // a zombie has ended
 }
 
 // stopGroup ends the process group of a command, by SIGKILL after a time, and waits until ended is closed.

@@ -235,7 +235,7 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 	return r.measure(ctx, limited, t, cmd, argv)
 }
 
-// lateStop is longer than a busy node takes to signal hpcc after the program.
+// lateStop is [metrics.Options.LateStop] of a scheduler's task.
 const lateStop = 200 * time.Millisecond
 
 // measure runs and measures the program of an attempt, and sends it the warning before its time limit.
