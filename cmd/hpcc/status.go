@@ -69,7 +69,8 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 		}
 		for _, name := range []string{"json", "watch", "on"} {
 			if c.IsSet(name) {
-				return nil, text.Usagef("--explain cannot be used with --%s", name).Hint("run hpcc status --explain %s on the machine that submitted the job", ids[0])
+				return nil, text.Usagef("--explain cannot be used with --%s", name).
+					Hint("hpcc status --explain %s, on the machine that submitted the job", ids[0])
 			}
 		}
 	}
